@@ -1,0 +1,247 @@
+"""Run the same work on our engine and on every peer that is installed, side by side, and print the ratios.
+
+    python benchmarks/peers.py --model SmolLM2-135M-Instruct.Q4_1.gguf --python-of ../peers-venv --rounds 5
+
+Every engine, in every setting worth trying, is a process of its own with its model loaded, held to the same cores. In
+each round every regime visits all of them in turn, so that a machine that slows down slows all of them; only one
+computes at a time, and the others are checked to be idle. The figure of an engine in a regime is the median over
+rounds of its best setting. How to set up the peers: `benchmarks/README.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kvledger.bench.work import REGIMES, WARM_UP, Work
+
+HERE = Path(__file__).resolve().parent
+OURS = "kvledger"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that can be measured: its module in `workers`, and the settings of which the better one counts."""
+
+    module: str
+    settings: tuple[str, ...]
+
+
+ENGINES = {
+    OURS: Engine("workers.ours", ("fast",)),
+    "llama.cpp": Engine("workers.llama_cpp", ("fa-on", "fa-off")),
+    "openvino": Engine("workers.openvino", ("default", "f32")),
+    "transformers": Engine("workers.transformers", ("float32",)),
+    "transformers-bf16": Engine("workers.transformers", ("bfloat16",)),
+}
+
+
+class Worker:
+    """A running engine in one setting. Always `close` it."""
+
+    def __init__(self, name: str, setting: str, python: Path, model: Path, threads: int) -> None:
+        self.name, self.setting, self.description = name, setting, ""
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in `close`)
+        self._process = subprocess.Popen(
+            [python, "-P", "-m", ENGINES[name].module, model, str(threads), setting],
+            env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent / 'src'}"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            bufsize=1,
+        )
+
+    def wait_until_ready(self) -> bool:
+        """Whether the engine could be loaded."""
+        self.description = str(self._reply().get("ready", ""))
+        return bool(self.description)
+
+    def measure(self, work: Work) -> float | str:
+        """Tokens per second, or the sentence that says why not."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(asdict(work)) + "\n")
+        except BrokenPipeError:
+            return self.last_words()
+        reply = self._reply()
+        if "seconds" not in reply:
+            return str(reply.get("error") or self.last_words())
+        return work.num_tokens / float(str(reply["seconds"]))
+
+    def cpu_seconds(self) -> float:
+        """Processor time that the process itself has used so far; 0 where the system does not tell."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def last_words(self) -> str:
+        """The last line that the process wrote to its standard error."""
+        self._log.seek(0)
+        lines = self._log.read().strip().splitlines()
+        return lines[-1] if lines else "it ended without a word"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def _reply(self) -> dict[str, object]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        reply: dict[str, object] = json.loads(line) if line else {}
+        return reply
+
+
+def start(names: list[str], peers_python: Path, model: Path, threads: int) -> list[Worker]:
+    """Start the workers one after another and leave out, with a line that says so, those that do not come up."""
+    workers = []
+    for name in names:
+        for setting in ENGINES[name].settings:
+            python = Path(sys.executable) if name == OURS else peers_python
+            worker = Worker(name, setting, python, model, threads)
+            if worker.wait_until_ready():
+                note(f"{name} ({setting}): {worker.description}")
+                workers.append(worker)
+            else:
+                note(f"left out: {name} ({setting}): {worker.last_words()}")
+                worker.close()
+    return workers
+
+
+Samples = dict[tuple[str, str, str], list[float]]  # (engine, regime, setting) -> tokens/s, one per round
+
+
+def run(workers: list[Worker], rounds: int, regimes: list[Work]) -> Samples:
+    """Visit every worker with every regime `rounds` times, after one visit that only warms it up."""
+    samples: Samples = defaultdict(list)
+    for worker in workers:
+        worker.measure(WARM_UP)
+    for number in range(rounds):
+        for work in regimes:
+            for worker in workers:
+                others = [other for other in workers if other is not worker]
+                idle, start_time = sum(other.cpu_seconds() for other in others), time.monotonic()
+                speed = worker.measure(work)
+                elapsed = time.monotonic() - start_time
+                busy = sum(other.cpu_seconds() for other in others) - idle
+                if busy > 0.05 * elapsed + 0.05:
+                    note(f"idle workers took {busy:.2f} s of processor time in the {elapsed:.2f} s of {worker.name}")
+                if isinstance(speed, str):
+                    note(f"{worker.name} ({worker.setting}) failed at {work.name}: {speed}")
+                else:
+                    samples[worker.name, work.name, worker.setting].append(speed)
+        note(f"round {number + 1} of {rounds} done, load {os.getloadavg()[0]:.1f}")
+    return samples
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Tokens per second of one engine in one regime: the setting with the better median."""
+
+    setting: str
+    median: float
+    best: float
+    rounds: list[float]
+
+
+def figures(samples: Samples) -> dict[str, dict[str, Figure]]:
+    """Engine -> regime -> figure."""
+    chosen: dict[str, dict[str, Figure]] = defaultdict(dict)
+    for (engine, regime, setting), speeds in samples.items():
+        figure = Figure(setting, statistics.median(speeds), max(speeds), speeds)
+        rival = chosen[engine].get(regime)
+        if rival is None or figure.median > rival.median:
+            chosen[engine][regime] = figure
+    return chosen
+
+
+def ratios(chosen: dict[str, dict[str, Figure]]) -> dict[str, dict[str, float]]:
+    """Peer -> regime -> our median over the peer's."""
+    ours = chosen.get(OURS, {})
+    return {
+        peer: {regime: ours[regime].median / figure.median for regime, figure in row.items() if regime in ours}
+        for peer, row in chosen.items()
+        if peer != OURS and ours
+    }
+
+
+def table(chosen: dict[str, dict[str, Figure]], regimes: list[Work]) -> str:
+    """A Markdown table: median tokens/s (best), and how many times as fast as the peer we are."""
+    lines = ["| regime | " + " | ".join(chosen) + " |", "|---" * (len(chosen) + 1) + "|"]
+    factors = ratios(chosen)
+    for work in regimes:
+        cells = [work.name]
+        for engine, row in chosen.items():
+            if work.name not in row:
+                cells.append("-")
+                continue
+            figure = row[work.name]
+            factor = factors.get(engine, {}).get(work.name)
+            cells.append(f"{figure.median:.0f} ({figure.best:.0f})" + (f" **{factor:.2f}x**" if factor else ""))
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def report(model: Path, workers: list[Worker], chosen: dict[str, dict[str, Figure]]) -> dict[str, object]:
+    """Everything measured, for `--json`."""
+    return {
+        "model": model.name,
+        "engines": {worker.name: worker.description for worker in workers},
+        "tokens_per_second": {engine: {k: vars(v) for k, v in row.items()} for engine, row in chosen.items()},
+        "ratios": ratios(chosen),
+        "load": os.getloadavg(),
+    }
+
+
+def note(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--python-of", type=Path, metavar="VENV", help="virtual environment of the peers")
+    parser.add_argument("--peers", nargs="+", choices=ENGINES, default=list(ENGINES), help="default: all installed")
+    parser.add_argument("--regimes", nargs="+", choices=[work.name for work in REGIMES], help="default: all")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2, help="cores, and threads, for every engine")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured ('-': standard output)")
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = parse()
+    if not given.model.is_file():
+        sys.exit(f"{given.model}: no such file; `kvledger pull smollm2` prints where the default model is")
+    python = given.python_of / "bin" / "python" if given.python_of else Path(sys.executable)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])  # the workers inherit it
+    regimes = [work for work in REGIMES if given.regimes is None or work.name in given.regimes]
+    workers = start(given.peers, python, given.model.resolve(), given.threads)
+    try:
+        chosen = figures(run(workers, given.rounds, regimes))
+    finally:
+        for worker in workers:
+            worker.close()
+    written = json.dumps(report(given.model, workers, chosen), indent=2)
+    if given.json == Path("-"):
+        print(written)
+        return
+    print(table(chosen, regimes))
+    if given.json:
+        given.json.write_text(written + "\n")
+
+
+if __name__ == "__main__":
+    main()

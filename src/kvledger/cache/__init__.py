@@ -1,0 +1,27 @@
+"""The prompt cache: reuse across requests that is exact, safe, measured, and explains itself.
+
+How an engine uses it, on one thread:
+
+    lease = cache.acquire(namespace, tokens, reserve=..., segments=..., marks=...)
+    # None: does not fit now, try again when something was released. Never, if not cache.fits(len(tokens) + output).
+    # Pending: a running lease is about to write the next block of this prompt; try again after its next commit.
+    # Both leave everything as it was and are not counted.
+    for copy in lease.copies:                     # before the first forward pass
+        pool.copy_block(copy.src, copy.dst)       # the first copy.num_tokens positions are what matters
+    # compute positions lease.reused .. len(tokens) - 1 (at least one), writing KV into lease.table
+    cache.commit(lease, tokens, num_written)      # after each forward pass, generated tokens included
+    cache.extend(lease, num_tokens)               # False: nothing left to evict, preempt somebody
+    cache.release(lease)                          # on every path, preemption included; twice does no harm
+    cache.acquire(..., again=True)                # after preemption: same as above, but not counted again
+
+`lease.reused` is at most `len(tokens) - 1`; `lease.miss` says why the rest was not reused. A released lease has an
+empty table. Blocks below `lease.reused` are shared and never written, except that a copied (or taken over) last block
+belongs to the lease alone.
+"""
+
+from kvledger.cache.lease import Copy, Lease, Pending
+from kvledger.cache.miss import Miss, MissReason
+from kvledger.cache.namespace import Namespace
+from kvledger.cache.prompt_cache import PromptCache
+
+__all__ = ["Copy", "Lease", "Miss", "MissReason", "Namespace", "Pending", "PromptCache"]

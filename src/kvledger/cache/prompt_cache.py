@@ -1,0 +1,400 @@
+"""The prompt cache: lookup, pin and admission in one step, and everything that follows from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kvledger.cache.counters import Counters
+from kvledger.cache.digest import TOKEN_BYTES, token_bytes
+from kvledger.cache.events import EventLog, RemovalReason
+from kvledger.cache.eviction import LRU, Policy
+from kvledger.cache.lease import Copy, Lease, Pending, Writers
+from kvledger.cache.lookup import Match, find_match
+from kvledger.cache.miss import Graves, Miss, MissReason, explain, segment_path
+from kvledger.cache.namespace import Namespace
+from kvledger.cache.pool import IDLE, READY, BlockPool
+from kvledger.cache.reclaim import Reclaimer
+from kvledger.cache.retention import blocks_within, keep
+from kvledger.cache.tiers import LowerTier, TierEntry
+from kvledger.cache.trie import NONE, PARENT_BYTES, Trie, key_of
+from kvledger.clock import Clock
+from kvledger.text.prompt import Mark, Segment
+
+
+class PromptCache:
+    """Blocks of KV that outlive the request that computed them. Not thread-safe: one thread owns it.
+
+    `num_blocks` is the size of the KV pool, of which no more is ever in use than `limit_bytes` allows. `ttl` is how
+    long a block stays without being used, in seconds (None: for ever). Marks pin at most `pin_share` of the blocks. No
+    tenant ever holds more than `tenant_bytes`. Events are recorded if there is a log to put them into.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        *,
+        block_size: int = 16,
+        bytes_per_block: int,
+        clock: Clock,
+        policy: Policy | None = None,
+        ttl: float | None = 300.0,
+        pin_share: float = 0.25,
+        limit_bytes: int | None = None,
+        tenant_bytes: int | None = None,
+        events: EventLog | None = None,
+        lower: LowerTier | None = None,
+        enabled: bool = True,
+    ) -> None:
+        if limit_bytes is not None:
+            num_blocks = min(num_blocks, blocks_within(limit_bytes, bytes_per_block))
+        self.block_size = block_size
+        self.bytes_per_block = bytes_per_block
+        self.enabled = enabled
+        self.counters = Counters()
+        self.events = events
+        self.lower = lower
+        self.pool = BlockPool(num_blocks)
+        self._clock = clock
+        self._policy = policy or LRU()
+        self._ttl = math.inf if ttl is None else ttl
+        self.pin_budget = int(pin_share * num_blocks)
+        self.tenant_blocks = None if tenant_bytes is None else blocks_within(tenant_bytes, bytes_per_block)
+        self._tick = 0
+        self._generation = 0
+        self._tenants: dict[str, int] = {}
+        self._start_empty()
+
+    def fits(self, num_tokens: int) -> bool:
+        """Whether a sequence of `num_tokens` could be admitted if nothing else were running."""
+        needed = self._blocks_for(num_tokens)
+        return needed <= self.pool.num_blocks and (self.tenant_blocks is None or needed <= self.tenant_blocks)
+
+    def acquire(
+        self,
+        namespace: Namespace,
+        tokens: Sequence[int],
+        *,
+        reserve: int = 0,
+        segments: Sequence[Segment] = (),
+        marks: Sequence[Mark] = (),
+        use_cache: bool = True,
+        again: bool = False,
+    ) -> Lease | Pending | None:
+        """Look `tokens` up, hold what is there, take blocks for the rest and for `reserve` tokens more: all or nothing.
+
+        Returns None when that does not fit now, `Pending` when waiting for a running lease saves computing; neither
+        changes or counts anything. `again` says that this request was admitted before (it was preempted): it is not
+        counted a second time. `segments` let the lease's miss name the path in the request body.
+        """
+        num_tokens = len(tokens)
+        assert num_tokens, "a prompt has at least one token"
+        tenant = self._tenant(namespace.tenant)
+        num_blocks = self._blocks_for(num_tokens + reserve)
+        now = self._clock.now()
+        self.reclaimer.expire(now)
+        if not (use_cache and self.enabled):
+            if not self._has_room(tenant, num_blocks):
+                return None
+            private = Lease(self._take(num_blocks, tenant), tenant)
+            private.miss = Miss(MissReason.DISABLED, 0, segment_path(segments, 0))
+            self._count(private, num_tokens, again)
+            return private
+
+        data = token_bytes(tokens)
+        root = self.trie.root(namespace)
+        match = find_match(self.trie, self.pool, root, data, (num_tokens - 1) // self.block_size, now)
+        being_written = self._writers.common_tokens(match.node, *self._next_block(match, data[:-TOKEN_BYTES]))
+        if being_written == self.block_size:
+            return Pending(len(match.path) * self.block_size)
+        entries, covered = self._find_below(match, data[:-TOKEN_BYTES])
+        lease = self._admit(match, num_tokens, num_blocks, tenant, now, uses_source=not entries)
+        if lease is None:
+            return None
+        lease.data = data
+        lease.marks = tuple(marks)
+        lease.generation = self._generation
+        if entries:
+            match = self._load(lease, entries, covered)
+        self._writers.add(lease)
+        lease.miss = explain(self.trie, self._graves, namespace, match, data, lease.reused, segments, being_written)
+        self._count(lease, num_tokens, again)
+        return lease
+
+    def extend(self, lease: Lease, num_tokens: int) -> bool:
+        """Make the table cover `num_tokens` positions; False, and nothing changed, when no room can be made."""
+        needed = self._blocks_for(num_tokens) - len(lease.table)
+        if needed <= 0:
+            return True
+        if not self._has_room(lease.tenant, needed):
+            return False
+        lease.table += self._take(needed, lease.tenant)
+        return True
+
+    def commit(self, lease: Lease, tokens: Sequence[int], num_written: int) -> None:
+        """KV of `tokens[:num_written]` is written and `lease.copies` are made: others may use it from now on.
+
+        `tokens` begin with the lease's prompt; only those after the last full block committed are read.
+        """
+        if lease.sources:
+            self._let_go(lease.sources, lease.tenant)
+            lease.sources = []
+        if lease.node == NONE or lease.generation != self._generation:
+            return
+        assert lease.committed <= num_written <= len(lease.table) * self.block_size, "committed what cannot be written"
+        self._writers.discard(lease)
+        open_block = lease.open_block(self.block_size)
+        if open_block != NONE and self.pool.states[open_block] == READY:
+            self.trie.remove((open_block,))
+            self.pool.retract(open_block)
+        data = token_bytes(tokens[lease.committed : num_written])
+        num_full = len(data) // (self.block_size * TOKEN_BYTES)
+        self._publish_full(lease, data, num_full)
+        tail = data[num_full * self.block_size * TOKEN_BYTES :]
+        if tail and not self.trie.covers(lease.node, tail):
+            self._publish(lease.open_block(self.block_size), lease.node, tail, lease.committed)
+        if num_written * TOKEN_BYTES < len(lease.data):
+            self._writers.add(lease)
+        else:
+            lease.data = b""
+
+    def release(self, lease: Lease) -> None:
+        """Give everything back: what is committed stays cached, the rest is free. A second call does nothing."""
+        if lease.node != NONE and lease.generation == self._generation:
+            self._writers.discard(lease)
+            if lease.marks:
+                keep(self.pool, self.trie.path_to(lease.node), lease.marks, self.block_size, self.pin_budget)
+            open_block = lease.open_block(self.block_size)
+            if self.lower is not None and open_block != NONE and self.pool.states[open_block] == READY:
+                self.lower.note(open_block, self.trie.digest_of(open_block))
+        held = lease.sources + lease.extra + lease.table
+        held.reverse()
+        lease.table, lease.extra, lease.sources, lease.copies = [], [], [], ()
+        lease.node = NONE
+        self._let_go(held, lease.tenant)
+
+    def persist(self, limit: int) -> int:
+        """Hand up to `limit` blocks to the lower tier ahead of their eviction; returns how many still wait."""
+        return self.lower.persist(self.trie, self.pool, limit) if self.lower is not None else 0
+
+    def clear(self) -> None:
+        """Forget everything cached, in all tiers. Running leases keep their blocks, but nobody else will find them."""
+        self._generation += 1
+        for block, state in enumerate(self.pool.states):
+            if state in (READY, IDLE):
+                self.pool.retract(block)
+                self.counters.removed_blocks[RemovalReason.CLEARED] += 1
+        self._start_empty()
+        if self.lower is not None:
+            self.lower.clear()
+        if self.events is not None:
+            self.events.cleared()
+
+    def _start_empty(self) -> None:
+        pool = self.pool
+        with_digests = self.events is not None or self.lower is not None
+        self.trie = Trie(pool.num_blocks, self.block_size, with_digests=with_digests)
+        self._writers = Writers()
+        self._graves = Graves(max(1024, pool.num_blocks // 16))
+        self.reclaimer = Reclaimer(
+            pool, self.trie, self._policy, by_tenant=self.tenant_blocks is not None, on_removed=self._on_removed
+        )
+
+    # -- admission ----------------------------------------------------------------------------------------------------
+
+    def _blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def _tenant(self, name: str) -> int:
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = self.pool.add_tenant()
+        return tenant
+
+    def _has_room(self, tenant: int, needed: int, woken: int = 0) -> bool:
+        """Whether `needed` blocks can be taken once `woken` idle ones are held. Every other idle block can go."""
+        pool = self.pool
+        if self.tenant_blocks is not None:
+            excess = pool.held[tenant] + needed - self.tenant_blocks
+            if excess > pool.tenant_idle[tenant] - woken:
+                return False
+        return needed <= pool.free + pool.idle - woken
+
+    def _take(self, count: int, tenant: int) -> list[int]:
+        """Take blocks for which there is room, from this tenant's idle ones first if it would hold too many."""
+        pool = self.pool
+        if self.tenant_blocks is not None:
+            excess = pool.held[tenant] + count - self.tenant_blocks
+            if excess > 0:
+                self.reclaimer.evict(excess, tenant)
+        if count > pool.free:
+            self.reclaimer.expire(self._clock.now())
+            self.reclaimer.evict(count - pool.free)
+        return pool.take(count, tenant)
+
+    def _admit(
+        self, match: Match, num_tokens: int, num_blocks: int, tenant: int, now: float, *, uses_source: bool
+    ) -> Lease | None:
+        """Hold what was matched, then take the rest; None, and nothing changed, if it does not fit.
+
+        The last block in part: taken over if nobody holds it and nothing of it would be lost, otherwise copied.
+        """
+        pool, path, source = self.pool, match.path, match.source
+        usable = min(match.num_common, num_tokens - 1 - len(path) * self.block_size) if uses_source else 0
+        is_idle = usable > 0 and pool.states[source] == IDLE
+        takes_over = is_idle and match.num_common == pool.sizes[source] and self.trie.children[source] == NONE
+        woken = sum(pool.states[block] == IDLE for block in path)
+        needed = num_blocks - len(path) - takes_over
+        if not self._has_room(tenant, needed, woken + is_idle):
+            if takes_over or not is_idle or not self._has_room(tenant, needed, woken):
+                return None
+            usable = 0  # there is room only if the block to copy from is given up itself
+
+        if path and pool.states[path[-1]] == IDLE:
+            self.counters.reuse_gap.add(now - pool.used[path[-1]])
+        held = [*path, source] if usable else path
+        pool.pin(held, tenant)
+        for block in held:
+            pool.hits[block] += 1
+        if usable and takes_over:
+            self._shrink(source, match.node, usable)
+        else:
+            held = path
+        table = held + self._take(needed, tenant)
+        lease = Lease(table, tenant)
+        lease.node = match.node
+        lease.committed = len(path) * self.block_size
+        lease.reused = lease.committed + usable
+        if usable and not takes_over:
+            lease.copies = (Copy(source, table[len(path)], usable),)
+            lease.sources = [source]
+        return lease
+
+    def _next_block(self, match: Match, data: bytes) -> tuple[int, bytes]:
+        """Where the match's path ends, and the token bytes of `data` that would be in the block after it."""
+        start = len(match.path) * self.block_size
+        return start, data[start * TOKEN_BYTES : (start + self.block_size) * TOKEN_BYTES]
+
+    def _shrink(self, block: int, parent: int, num_tokens: int) -> None:
+        """Leave only the first tokens of a leaf that its holder takes over, because it will write what follows them."""
+        if num_tokens == self.pool.sizes[block]:
+            return
+        tokens = self.trie.tokens_of(block)[: num_tokens * TOKEN_BYTES]
+        keys = self.trie.remove((block,))
+        self._record_removed((block,), keys, RemovalReason.REPLACED)
+        if self.trie.covers(parent, tokens):
+            self.pool.retract(block)
+        else:
+            self.trie.insert(parent, tokens, block)
+            self.pool.sizes[block] = num_tokens
+
+    def _count(self, lease: Lease, num_tokens: int, again: bool) -> None:
+        if again:
+            return
+        self.counters.lookups += 1
+        self.counters.prompt_tokens += num_tokens
+        self.counters.reused_tokens += lease.reused
+        if lease.miss is not None:
+            self.counters.misses[lease.miss.reason] += 1
+
+    # -- into the trie ------------------------------------------------------------------------------------------------
+
+    def _publish_full(self, lease: Lease, data: bytes, count: int) -> None:
+        """The next `count` blocks of the lease are full and written; `data` begins with their tokens.
+
+        Where the trie has a twin (another lease was faster), the lease's own block stays private, and the twin is held
+        in its stead so that what follows can go below it.
+        """
+        trie, size = self.trie, self.block_size
+        width = size * TOKEN_BYTES
+        index = lease.committed // size
+        end = index + count
+        at = 0
+        while index < end and (twin := trie.nodes.get(key_of(lease.node, data[at : at + width]))) is not None:
+            self.pool.pin((twin,), lease.tenant)
+            lease.extra.append(twin)
+            lease.node = twin
+            index += 1
+            at += width
+        if index < end:
+            blocks = lease.table[index:end]
+            self._publish(blocks[0], lease.node, data[at : at + width], index * size)
+            trie.insert_chain(blocks[0], data[at + width :], blocks[1:])
+            self.pool.publish(blocks[1:], (index + 1) * size, size, self._clock.now(), self._ttl)
+            self._record_stored(lease.node, blocks)
+            lease.node = blocks[-1]
+        lease.committed = end * size
+
+    def _publish(self, block: int, parent: int, tokens: bytes, position: int) -> None:
+        """Put one block into the trie; the open sibling that it covers leaves."""
+        covered = self.trie.insert(parent, tokens, block)
+        if covered != NONE:
+            self.pool.retract(covered)
+            self.counters.removed_blocks[RemovalReason.REPLACED] += 1
+        self.pool.publish((block,), position, len(tokens) // TOKEN_BYTES, self._clock.now(), self._ttl)
+
+    def _record_stored(self, parent: int, blocks: Sequence[int]) -> None:
+        if self.events is None and self.lower is None:
+            return
+        digests = tuple(self.trie.digest_of(block) for block in blocks)
+        if self.events is not None:
+            self.events.stored(self.trie.digest_of(parent), digests)
+        if self.lower is not None:
+            for block, digest in zip(blocks, digests, strict=True):
+                self.lower.note(block, digest)
+
+    # -- out of the trie ----------------------------------------------------------------------------------------------
+
+    def _let_go(self, blocks: Sequence[int], tenant: int) -> None:
+        self._tick += 1
+        children = self.trie.children
+        for block in self.pool.unpin(blocks, tenant, self._tick, self._clock.now()):
+            if children[block] == NONE:
+                self.reclaimer.offer(block)
+
+    def _on_removed(self, run: Sequence[int], keys: Sequence[bytes], reason: RemovalReason) -> None:
+        top = run[-1]
+        self._graves.level(run)
+        self._graves.dig(self.trie.parents[top], keys[-1][PARENT_BYTES:], reason)
+        self.counters.lifetime.add(self._clock.now() - self.pool.stored[top])
+        if self.lower is not None:
+            self.lower.demote(self.trie, run, keys)
+        self._record_removed(run, keys, reason)
+
+    def _record_removed(self, run: Sequence[int], keys: Sequence[bytes], reason: RemovalReason) -> None:
+        self.counters.removed_blocks[reason] += len(run)
+        if self.events is not None:
+            full = self.block_size * TOKEN_BYTES + PARENT_BYTES
+            digests = tuple(
+                self.trie.digest_of(block) for block, key in zip(run, keys, strict=True) if len(key) == full
+            )
+            if digests:
+                self.events.removed(digests, reason)
+
+    # -- the lower tier -----------------------------------------------------------------------------------------------
+
+    def _find_below(self, match: Match, data: bytes) -> tuple[Sequence[TierEntry], int]:
+        """What the lower tier holds of `data` beyond the match, if it is more than what RAM has of the next block."""
+        if self.lower is None:
+            return (), 0
+        rest = data[len(match.path) * self.block_size * TOKEN_BYTES :]
+        entries, covered = self.lower.find(self.trie.digest_of(match.node), rest, self.block_size * TOKEN_BYTES)
+        return (entries, covered) if covered > match.num_common * TOKEN_BYTES else ((), 0)
+
+    def _load(self, lease: Lease, entries: Sequence[TierEntry], covered: int) -> Match:
+        """Bring entries up into the lease's blocks, until one fails; returns the match as it is now."""
+        assert self.lower is not None
+        first = lease.committed // self.block_size
+        loaded = 0
+        for entry, block in zip(entries, lease.table[first:], strict=False):
+            if not self.lower.load(entry, block):
+                break
+            loaded += 1
+        num_full = min(loaded, covered // (self.block_size * TOKEN_BYTES))
+        self._publish_full(lease, lease.data[lease.committed * TOKEN_BYTES :], num_full)
+        lease.reused = lease.committed
+        if loaded == len(entries):
+            lease.reused += covered // TOKEN_BYTES - num_full * self.block_size
+        path = lease.table[: lease.committed // self.block_size]
+        rest = self._next_block(Match(path, lease.node, NONE, 0, False), lease.data)[1]
+        return Match(path, lease.node, *self.trie.nearest_child(lease.node, rest), False)

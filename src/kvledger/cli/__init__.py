@@ -1,0 +1,65 @@
+"""The command line: one file per verb, each with one function that imports what is heavy only when it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kvledger import __version__
+from kvledger.cli.bench import bench
+from kvledger.cli.generate import generate
+from kvledger.cli.pull import pull
+from kvledger.cli.serve import serve
+from kvledger.cli.tokens import tokens
+from kvledger.errors import DownloadError, KvledgerError
+
+app = typer.Typer(
+    name="kvledger",
+    help="An LLM server that keeps the books on its KV cache.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kvledger {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """An LLM server that keeps the books on its KV cache."""
+
+
+for verb in (serve, generate, tokens, pull):
+    app.command()(verb)
+app.add_typer(bench, name="bench")
+
+
+def main() -> None:
+    """Run a command. Exit codes: 0 done, 1 failed on the way, 2 asked for something impossible, 130 Ctrl-C."""
+    try:
+        app()
+    except DownloadError as error:
+        fail(str(error), 1)
+    except KvledgerError as error:
+        fail(str(error), 2)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read our output has gone; the interpreter must not complain about it at exit
+        sys.exit(1)
+    except OSError as error:
+        fail(str(error), 1)
+
+
+def fail(message: str, code: int) -> None:
+    """Say what went wrong, in one sentence on standard error, and exit."""
+    typer.echo(f"kvledger: {message}", err=True)
+    sys.exit(code)

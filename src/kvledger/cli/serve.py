@@ -1,0 +1,134 @@
+"""`kvledger serve`: a model behind HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kvledger.errors import InvalidRequestError
+
+DRAIN = 8.0
+"""Seconds that running requests get to finish in when the server is told to stop; containers are killed after 10."""
+
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def serve(
+    model: Annotated[str, typer.Option(help="Name of a pulled model, or the path of one.")] = "smollm2",
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    alias: Annotated[list[str] | None, typer.Option(help="Another name for the model in requests.")] = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(envvar="KVLEDGER_API_KEY", help="Key that clients must send; each key is a tenant of its own."),
+    ] = None,
+    kv_dtype: Annotated[Literal["f16", "f32", "int8"], typer.Option(help="How KV is stored.")] = "f16",
+    kv_memory: Annotated[str, typer.Option(metavar="SIZE", help="Size of the KV cache, such as 512M or 2G.")] = "1G",
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that compute; all cores unless given.")] = None,
+    mode: Annotated[
+        Literal["fast", "exact"], typer.Option(help="Compute with int8 activations, or with float32.")
+    ] = "fast",
+    max_running: Annotated[int, typer.Option(min=1, help="Sequences computed at the same time.")] = 16,
+    max_queue: Annotated[int, typer.Option(min=1, help="Sequences that may wait; beyond that, status 429.")] = 256,
+    context: Annotated[
+        int | None, typer.Option(min=2, help="Longest context in tokens; the model's own unless given.")
+    ] = None,
+) -> None:
+    """Serve a model over HTTP, in the way of the OpenAI API."""
+    kv_bytes = parse_size(kv_memory, "--kv-memory")
+    if api_key and not all(api_key):
+        raise InvalidRequestError("An API key must not be empty: give one, or leave --api-key out.")
+
+    from kvledger.api.server import bind
+
+    listener = bind(host, port)  # before anything slow: a port in use is known at once
+
+    from concurrent.futures import ThreadPoolExecutor
+
+    from kvledger.api.app import create_app
+    from kvledger.api.auth import Keys
+    from kvledger.api.server import Server, listen
+    from kvledger.api.service import Service
+    from kvledger.clock import SystemClock
+    from kvledger.engine.load import EngineSettings, load_engine
+
+    settings = EngineSettings(
+        model=model,
+        mode=mode,
+        kv_dtype=kv_dtype,
+        kv_memory=kv_bytes,
+        threads=threads,
+        context_length=context,
+        max_running=max_running,
+        max_queue=max_queue,
+    )
+    clock = SystemClock()
+    loaded = load_engine(settings, clock=clock, progress=lambda message: typer.echo(message, err=True))
+    if loaded.template is None:
+        raise InvalidRequestError(f"The model {model} has no chat template: serve one made for chat.")
+    names = tuple(dict.fromkeys((served_name(model), model, *(alias or ()))))
+    service = Service(
+        engine=loaded.engine,
+        tokenizer=loaded.tokenizer,
+        template=loaded.template,
+        answers=loaded.answers,
+        model_names=names,
+        keys=Keys(api_key or ()),
+        clock=clock,
+        workers=ThreadPoolExecutor(4, thread_name_prefix="kvledger-prompt"),
+        started=int(clock.now()),
+    )
+
+    def close_engine(drain: float) -> None:
+        service.closing = True
+        loaded.engine.close(drain=drain)
+
+    server = Server(create_app(service), close_engine=close_engine, drain=DRAIN)
+    listen(listener)
+    loaded.engine.start()
+    address, bound_port = listener.getsockname()[:2]
+    typer.echo(welcome(names[0], address, bound_port, locked=bool(service.keys)))
+    server.run([listener])
+    service.workers.shutdown(wait=False, cancel_futures=True)
+    if server.interrupted:
+        raise typer.Exit(130)
+
+
+def parse_size(text: str, option: str) -> int:
+    """Bytes meant by `512M`, `2GiB` or `1.5 g` (powers of 1,024); raises `InvalidRequestError` naming the option."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidRequestError(f"{option} is {text!r}, which is no size: write it like 512M or 2G.")
+    return int(float(match["number"]) * 1024 ** " KMGT".index(match["unit"].upper() or " "))
+
+
+def served_name(model: str) -> str:
+    """The name that clients use: a model's own, or that of its file without folder and ending."""
+    path = Path(model)
+    return path.name.removesuffix(".gguf") if path.exists() else model
+
+
+def welcome(name: str, address: str, port: int, *, locked: bool) -> str:
+    """What to print once the server answers: where it is, and the first thing to try."""
+    parsed = ipaddress.ip_address(address)
+    reachable = parsed
+    if parsed.is_unspecified:
+        reachable = ipaddress.ip_address("::1" if parsed.version == 6 else "127.0.0.1")
+    url = f"http://{f'[{reachable}]' if reachable.version == 6 else reachable}:{port}/v1"
+    body = json.dumps({"model": name, "messages": [{"role": "user", "content": "What is a KV cache?"}]})
+    key = ' -H "Authorization: Bearer $KVLEDGER_API_KEY"' if locked else ""
+    lines = [
+        f"kvledger serves {name} on {url} (Ctrl-C ends it). Try:",
+        f"  curl {url}/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}",
+    ]
+    if not locked and not parsed.is_loopback:
+        lines.insert(
+            0, "Warning: everybody who can reach this machine can use this server. Set --api-key, or leave --host out."
+        )
+    return "\n".join(lines)

@@ -1,0 +1,134 @@
+"""From a model's name to a running engine: the one place where the rooms are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kvledger.cache import Namespace, PromptCache
+from kvledger.cache.digest import fields_digest
+from kvledger.clock import Clock, SystemClock
+from kvledger.engine.engine import Engine
+from kvledger.engine.request import demand
+from kvledger.errors import InvalidRequestError
+from kvledger.model.kv import KVPool, bytes_per_block
+from kvledger.model.llama import LlamaModel
+from kvledger.model.store import resolve
+from kvledger.model.weights import load
+from kvledger.text.answers import Answers
+from kvledger.text.template import ChatTemplate
+from kvledger.text.tokenizer import Tokenizer
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What to load and how much of the machine to use.
+
+    `model` is a known name or a path. `mode` "fast" computes with int8 activations, "exact" with float32.
+    `kv_memory` is the size of the KV pool in bytes; the system hands it out as it fills. `threads` None takes every
+    core this process may use. `context_length` lowers the model's own limit, None keeps it. `step_tokens` bounds the
+    work of one step, and with it how long a running answer waits for the next token while somebody's prompt is read.
+    `cache` False keeps nothing from one request for the next; `cache_ttl` is how long an unused prefix stays, in
+    seconds, None for ever.
+    """
+
+    model: str = "smollm2"
+    mode: Literal["fast", "exact"] = "fast"
+    kv_dtype: Literal["f16", "f32", "int8"] = "f16"
+    kv_memory: int = GIB
+    threads: int | None = None
+    context_length: int | None = None
+    max_running: int = 16
+    max_queue: int = 256
+    step_tokens: int = 256
+    cache: bool = True
+    cache_ttl: float | None = 300.0
+
+    def __post_init__(self) -> None:
+        demand("threads", self.threads, self.threads is None or self.threads >= 1, "1 or more")
+        demand("context_length", self.context_length, (self.context_length or 2) >= 2, "2 or more")
+        demand("max_running", self.max_running, self.max_running >= 1, "1 or more")
+        demand("max_queue", self.max_queue, self.max_queue >= 1, "1 or more")
+        demand("step_tokens", self.step_tokens, self.step_tokens >= 2 * self.max_running, "twice max_running or more")
+        demand("cache_ttl", self.cache_ttl, self.cache_ttl is None or self.cache_ttl > 0, "more than 0 seconds")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model ready to answer. `engine` is not started yet; `template` is None for a model without a chat template."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    answers: Answers
+    model_name: str
+
+
+def load_engine(
+    settings: EngineSettings,
+    *,
+    clock: Clock | None = None,
+    progress: Callable[[str], None] = lambda message: None,
+) -> Loaded:
+    """Load the model, take the memory, compile what is not compiled yet, and put an engine around it.
+
+    `progress` gets a line for whatever takes long, such as compiling kernels, once per machine. Raises
+    `ModelNotFoundError`, `ModelFileError`, and `InvalidRequestError` for settings that do not go together.
+    """
+    clock = clock or SystemClock()
+    weights = load(resolve(settings.model))
+    block_bytes = bytes_per_block(weights.config, settings.kv_dtype)
+    num_blocks = settings.kv_memory // block_bytes
+    if num_blocks < 1:
+        raise InvalidRequestError(
+            f"A KV memory of {settings.kv_memory} bytes is too small: this model needs {block_bytes} bytes for"
+            f" {KVPool.block_size} tokens.",
+            param="kv_memory",
+        )
+    tokenizer = weights.tokenizer
+    model = LlamaModel(
+        weights,
+        mode=settings.mode,
+        kv_dtype=settings.kv_dtype,
+        threads=settings.threads,
+        context=settings.context_length,
+    )
+    model.warm_up(progress)
+    template = (
+        None if tokenizer.chat_template is None else ChatTemplate(tokenizer.chat_template, tokenizer, clock=clock)
+    )
+    answers = Answers()
+    cache = PromptCache(
+        num_blocks,
+        block_size=KVPool.block_size,
+        bytes_per_block=block_bytes,
+        clock=clock,
+        ttl=settings.cache_ttl,
+        enabled=settings.cache,
+    )
+    engine = Engine(
+        model,
+        tokenizer,
+        KVPool(weights.config, num_blocks, settings.kv_dtype),
+        cache,
+        namespace=Namespace(
+            weights=weights.fingerprint,
+            tokenizer=fields_digest(
+                "text", tokenizer=tokenizer.fingerprint, template=tokenizer.chat_template or ""
+            ).hex(),
+            adapter="",
+            layout=f"{settings.kv_dtype} in blocks of {KVPool.block_size}, computed in {settings.mode} mode",
+            tenant="",
+        ),
+        clock=clock,
+        answers=answers,
+        max_running=settings.max_running,
+        max_queue=settings.max_queue,
+        step_tokens=settings.step_tokens,
+        context_length=model.context,
+    )
+    return Loaded(engine, tokenizer, template, answers, Path(settings.model).name.removesuffix(".gguf"))

@@ -1,0 +1,91 @@
+"""Dot products of 16 tokens with a group of a panel on Intel's tile unit (AMX int8): IR emitters.
+
+The first tile of a set holds 16 tokens x 32 bytes, the second the group's 8 vectors of 64 bytes as they lie in an 8-bit panel,
+the third the 16 x 16 sums in int32, which are exact. Four-bit quants are spread to bytes first, once per call. The tile
+shapes are set for a thread by `emit_begin` and given back by `emit_end`.
+(Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TDPBSSD.)
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from kvledger.model.kernels.activations import TOKENS
+from kvledger.model.kernels.emit import I8, I64, VOID, Emit, Value, vec
+from kvledger.model.kernels.panels import GROUP, ROWS, PanelFormat
+
+GROUP_BYTES = ROWS * GROUP
+DOTS_BYTES = 64 * TOKENS
+_BYTES = vec(I8, 64)
+SETS = 2
+_SHAPES = ((TOKENS, GROUP), (GROUP // 4, 64), (TOKENS, 64))
+
+
+def emit_begin(e: Emit, _: list[Value]) -> None:
+    """begin(): give this thread's tile registers their shapes."""
+    config = [0] * 64
+    config[0] = 1
+    for tile, (rows, columns) in enumerate(_SHAPES * SETS):
+        config[16 + 2 * tile] = columns
+        config[48 + tile] = rows
+    space = _space(e, 64)
+    e.store(ir.Constant(_BYTES, config), space)
+    e.call("llvm.x86.ldtilecfg", VOID, [_pointer(e, space)])
+
+
+def emit_end(e: Emit, _: list[Value]) -> None:
+    """end(): hand the tile registers back, so that the system need not save them."""
+    e.call("llvm.x86.tilerelease", VOID, [])
+
+
+def emit_unpacked(e: Emit, format_: PanelFormat, quants: Value, groups: Value, tokens: Value) -> Value:
+    """The address of the panel's quants as signed bytes: the panel, or a copy on the stack if `tokens` is not 0."""
+    if format_.bits == 8:
+        return quants
+    wanted = e.b.icmp_signed(">", tokens, e.i64(0))
+    size = e.b.select(wanted, e.at(e.times(groups, GROUP_BYTES), 64), e.i64(64))
+    space = e.b.ptrtoint(e.b.alloca(I8, size), I64)
+    space = e.b.and_(e.at(space, 63), e.i64(-64))
+    low = e.const_bytes(0x0F)
+    with e.loop(e.b.select(wanted, groups, e.i64(0))) as g:
+        source = e.at(quants, e.times(g, GROUP_BYTES // 2))
+        target = e.at(space, e.times(g, GROUP_BYTES))
+        for j in range(4):
+            e.prefetch(e.at(source, 2048 + 64 * j))
+            packed = e.load(e.at(source, 64 * j), _BYTES)
+            shifted = e.b.lshr(e.b.bitcast(packed, vec(ir.IntType(16), 32)), ir.Constant(vec(ir.IntType(16), 32), [4] * 32))
+            for at, bytes_ in ((j, packed), (j + 4, e.b.bitcast(shifted, _BYTES))):
+                e.store(e.b.sub(e.b.and_(bytes_, low), e.const_bytes(format_.zero)), e.at(target, 64 * at))
+    return space
+
+
+def emit_dots_space(e: Emit) -> Value:
+    """Room for the sums of `SETS` groups: 16 tokens x 16 int32 each."""
+    return _space(e, SETS * DOTS_BYTES)
+
+
+def emit_dots(e: Emit, weights: Value, tokens: Value, dots: Value, set_: int) -> None:
+    """Write the dot products of one group to `dots`, one token every 64 bytes, using tile set `set_`."""
+    rows, quants, sums = (_tile(len(_SHAPES) * set_ + i) for i in range(len(_SHAPES)))
+    e.call("llvm.x86.tilezero", VOID, [sums])
+    e.call("llvm.x86.tileloadd64", VOID, [rows, _pointer(e, tokens), e.i64(GROUP)])
+    e.call("llvm.x86.tileloadd64", VOID, [quants, _pointer(e, weights), e.i64(64)])
+    e.call("llvm.x86.tdpbssd", VOID, [sums, rows, quants])
+    e.call("llvm.x86.tilestored64", VOID, [sums, _pointer(e, dots), e.i64(64)])
+
+
+def _tile(number: int) -> Value:
+    return ir.Constant(I8, number)
+
+
+def _pointer(e: Emit, address: Value) -> Value:
+    return e.b.inttoptr(address, I8.as_pointer())
+
+
+def _space(e: Emit, size: int) -> Value:
+    """`size` bytes of stack on a 64-byte boundary."""
+    with e.b.goto_entry_block():
+        slot = e.b.alloca(ir.ArrayType(I8, size))
+        slot.align = 64
+        address = e.b.ptrtoint(slot, I64)
+    return address

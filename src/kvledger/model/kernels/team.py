@@ -1,0 +1,41 @@
+"""The threads that run a step together.
+
+The caller is thread 0; the others sleep between steps. Because all of them must be running at once for the barriers of a
+step to open, a team never has more threads than cores, and `run` takes one step at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from kvledger.model.kernels import step
+
+
+class Team:
+    """`threads` in all, the caller included."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._lock = threading.Lock()
+        self._work: tuple[step.Model, step.Buffers, step.Batch] | None = None
+        self._start = [threading.Semaphore(0) for _ in range(threads - 1)]
+        self._done = threading.Semaphore(0)
+        for number in range(1, threads):
+            threading.Thread(target=self._help, args=(number,), name=f"kernel-{number}", daemon=True).start()
+
+    def run(self, model: step.Model, buffers: step.Buffers, batch: step.Batch) -> None:
+        """Run one step on all threads; returns when it is complete."""
+        with self._lock:
+            self._work = (model, buffers, batch)
+            for start in self._start:
+                start.release()
+            step.run(0, self.threads, model, buffers, batch)
+            for _ in self._start:
+                self._done.acquire()
+
+    def _help(self, number: int) -> None:
+        while True:
+            self._start[number - 1].acquire()
+            assert self._work is not None
+            step.run(number, self.threads, *self._work)
+            self._done.release()
