@@ -35,20 +35,20 @@ def prompts(num_blocks: int, blocks_each: int, seed: int) -> list[array[int]]:
 
 def fill(cache: PromptCache, work: list[array[int]]) -> float:
     """Seconds of the cache's own work to admit, commit and release each prompt."""
-    start = time.perf_counter()
+    start = time.process_time()
     for tokens in work:
         lease = cache.acquire(SPACE, tokens)
         assert isinstance(lease, Lease)
         cache.commit(lease, tokens, len(tokens))
         cache.release(lease)
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def evict(cache: PromptCache) -> float:
     """Seconds to evict everything, by taking every block for a lease that does not use the cache."""
-    start = time.perf_counter()
+    start = time.process_time()
     lease = cache.acquire(SPACE, range(cache.pool.num_blocks * BLOCK), use_cache=False)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert isinstance(lease, Lease)
     return seconds
 
@@ -66,9 +66,9 @@ def main() -> None:
             best = float("inf")
             for tokens in [work[len(work) * i // 7] for i in range(7)]:
                 as_list = list(tokens)
-                start = time.perf_counter()
+                start = time.process_time()
                 lease = cache.acquire(SPACE, as_list, reserve=0)
-                best = min(best, time.perf_counter() - start)
+                best = min(best, time.process_time() - start)
                 assert isinstance(lease, Lease)
                 assert lease.reused == len(tokens) - 1
                 cache.release(lease)

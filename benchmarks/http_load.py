@@ -125,7 +125,7 @@ def commands(model: Path, llama_server: str | None, load: Load, threads: int) ->
     for attention in ("on", "off"):
         port = free_port()
         command = [llama_server, "--model", str(model), "--port", str(port), "--threads", str(threads)]
-        command += ["--threads-http", "4", "--parallel", str(load.clients), "--ctx-size", str(2048 * load.clients)]
+        command += ["--parallel", str(load.clients), "--ctx-size", str(2048 * load.clients)]
         command += ["--flash-attn", attention]
         found[f"llama-server fa-{attention}"] = command, port
     return found
@@ -138,10 +138,10 @@ def free_port() -> int:
         return port
 
 
-async def put_load(server: Server, load: Load, number: int) -> Round:
-    """Run round `number` against one server."""
+async def put_load(url: str, load: Load, number: int) -> Round:
+    """Run round `number` against the server at `url`."""
     limits = httpx.Limits(max_connections=load.clients)
-    async with httpx.AsyncClient(base_url=server.url, timeout=600, limits=limits) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
         start = time.perf_counter()
         answers = await asyncio.gather(*(client(http, load, number, i) for i in range(load.clients)))
         elapsed = time.perf_counter() - start
@@ -229,10 +229,10 @@ def main() -> None:
         for name, (command, port) in commands(given.model, given.llama_server, load, given.threads).items():
             servers.append(Server(name, command, port))
             servers[-1].wait_until_ready()
-            asyncio.run(put_load(servers[-1], Load(2, 1, 8), -1))
+            asyncio.run(put_load(servers[-1].url, Load(2, 1, 8), -1))
         for number in range(given.rounds):
             for server in servers:
-                measured.setdefault(server.name, []).append(asyncio.run(put_load(server, load, number)))
+                measured.setdefault(server.name, []).append(asyncio.run(put_load(server.url, load, number)))
             print(f"round {number + 1} of {given.rounds} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     finally:
         for server in servers:

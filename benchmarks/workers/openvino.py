@@ -16,7 +16,7 @@ import openvino
 import openvino_genai
 
 from kvledger.bench.work import Work, prompts
-from workers.pipe import Options, answer, options
+from workers.pipe import Options, options, serve
 
 
 class OpenVino:
@@ -56,4 +56,5 @@ class OpenVino:
 
 
 if __name__ == "__main__":
-    answer(f"OpenVINO GenAI {openvino_genai.__version__}", OpenVino(options()).measure)
+    given = options()
+    serve(given, f"OpenVINO GenAI {openvino_genai.__version__}", OpenVino(given).measure)

@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from kvledger import __version__
 from kvledger.bench.engine import EngineBench
-from workers.pipe import answer, options
-
-
-def main() -> None:
-    given = options()
-    bench = EngineBench(given.model, mode=given.setting, threads=given.threads)
-    answer(f"kvledger {__version__}", bench.seconds)
-
+from workers.pipe import options, serve
 
 if __name__ == "__main__":
-    main()
+    given = options()
+    bench = EngineBench(given.model, mode=given.setting, threads=given.threads)
+    serve(given, f"kvledger {__version__}", bench.seconds)

@@ -1,7 +1,8 @@
 """How `peers.py` tells a worker process what to do.
 
-A worker prints `{"ready": DESCRIPTION}` once its model is loaded, then reads one `Work` per line as JSON and answers
-each with `{"seconds": S}`, or `{"error": SENTENCE}`. It needs its own engine and the standard library, nothing else:
+A worker prints `{"ready": DESCRIPTION}` once its model is loaded, then reads one `Work` per line of JSON from standard
+input and answers each with `{"seconds": S}`, or `{"error": SENTENCE}`. Answers go to a pipe of their own, since engines
+print what they like on standard output. A worker needs its engine and the standard library, nothing else:
 `kvledger.bench.work`, which says what work there is, imports no more than that.
 """
 
@@ -20,11 +21,12 @@ from kvledger.bench.work import Work
 
 @dataclass(frozen=True)
 class Options:
-    """What the driver tells a worker when it starts it: the model file, threads, and one setting of the engine."""
+    """What the driver tells a worker when it starts it. `answers` is the file descriptor of the pipe for answers."""
 
     model: Path
     threads: int
     setting: str
+    answers: int
 
 
 def options() -> Options:
@@ -33,18 +35,17 @@ def options() -> Options:
     parser.add_argument("model", type=Path)
     parser.add_argument("threads", type=int)
     parser.add_argument("setting")
-    given = parser.parse_args()
-    return Options(given.model, given.threads, given.setting)
+    parser.add_argument("answers", type=int)
+    return Options(**vars(parser.parse_args()))
 
 
-def answer(description: str, measure: Callable[[Work], float]) -> None:
-    """Serve the pipe until it closes: `measure(work)` returns the seconds that the timed part took."""
-    pipe = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever the engine prints must not reach the pipe
-    print(json.dumps({"ready": description}), file=pipe)
-    for line in sys.stdin:
-        try:
-            reply: dict[str, object] = {"seconds": measure(Work(**json.loads(line)))}
-        except Exception as error:  # the driver reports it and goes on with the other engines
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(reply), file=pipe)
+def serve(given: Options, description: str, measure: Callable[[Work], float]) -> None:
+    """Serve until standard input closes: `measure(work)` returns the seconds that the timed part took."""
+    with os.fdopen(given.answers, "w", buffering=1) as pipe:
+        print(json.dumps({"ready": description}), file=pipe)
+        for line in sys.stdin:
+            try:
+                reply: dict[str, object] = {"seconds": measure(Work(**json.loads(line)))}
+            except Exception as error:  # the driver reports it and goes on with the other engines
+                reply = {"error": f"{type(error).__name__}: {error}"}
+            print(json.dumps(reply), file=pipe)

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from kvledger.bench.work import Work, prompts
-from workers.pipe import Options, answer, options
+from workers.pipe import Options, options, serve
 
 
 class Transformers:
@@ -43,4 +43,5 @@ class Transformers:
 
 
 if __name__ == "__main__":
-    answer(f"Transformers {transformers.__version__}, torch {torch.__version__}", Transformers(options()).measure)
+    given = options()
+    serve(given, f"Transformers {transformers.__version__}, torch {torch.__version__}", Transformers(given).measure)

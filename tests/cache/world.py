@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvledger.cache import Lease, Namespace, Pending, PromptCache, invariants
+from kvledger.cache import Lease, MissReason, Namespace, Pending, PromptCache, invariants
 from kvledger.cache.digest import token_bytes
 from kvledger.cache.events import Cleared, Stored
 from kvledger.cache.pool import State
@@ -72,7 +72,7 @@ class World:
             assert lease.reused == 0
         elif self.cache.lower is None and lease.reused < possible:
             assert lease.miss is not None
-            assert lease.miss.reason.value == "evicted"  # no room to copy into
+            assert lease.miss.reason in (MissReason.EVICTED, MissReason.NOT_YET_WRITTEN)  # there was no room to copy
             assert lease.reused == possible // self.block_size * self.block_size
         assert lease.miss is None or lease.miss.position == lease.reused or len(tokens) == 1 or not cached
         return sequence

@@ -42,7 +42,7 @@ samplings = st.one_of(
 prompts = st.builds(  # few distinct beginnings, so that prefixes are shared at every length
     lambda stem, length, rest: (stem * 9)[:length] + rest,
     st.sampled_from([(1, 2, 3, 4, 5), (1, 2, 3, 9), (0,)]),
-    st.integers(1, 30),
+    st.integers(1, 24),
     st.lists(st.integers(0, EOS), max_size=6).map(tuple),
 )
 
@@ -50,31 +50,32 @@ prompts = st.builds(  # few distinct beginnings, so that prefixes are shared at 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[Arrival]:
     found = []
-    for number in range(draw(st.integers(1, 7))):
+    for number in range(draw(st.integers(2, 7))):
         request = Request(
             f"r{number}",
             Prompt(draw(prompts)),
             sampling=draw(samplings),
-            max_tokens=draw(st.sampled_from([1, 2, 9, 25, None])),
-            stop=draw(st.sampled_from([(), ("ab",), ("猫", "cab")])),
-            ignore_eos=draw(st.booleans()),
-            tenant=draw(st.sampled_from(["", "", "other"])),
+            max_tokens=draw(st.sampled_from([25, 40, None, 9, 2, 1])),
+            stop=draw(st.sampled_from([(), (), ("abe",), ("猫", "cab")])),
+            ignore_eos=draw(st.sampled_from([True, True, True, False])),
+            tenant=draw(st.sampled_from(["", "", "", "other"])),
             cache=draw(st.sampled_from([True, True, True, False])),
         )
-        found.append(Arrival(request, draw(st.integers(0, 12)), draw(st.sampled_from([None, None, None, 0, 2, 9, 20]))))
+        step = draw(st.sampled_from([0, 0, 0, 1, 4, 12]))
+        found.append(Arrival(request, step, draw(st.sampled_from([None] * 6 + [0, 5, 20]))))
     return found
 
 
 @given(
     traffic=arrivals(),
-    num_blocks=st.integers(9, 24),
-    max_running=st.integers(1, 4),
+    num_blocks=st.integers(8, 16),
+    max_running=st.integers(1, 5),
     spare_tokens=st.integers(0, 24),
     context_length=st.sampled_from([60, 400]),
     enabled=st.sampled_from([True, True, True, False]),
-    faults=st.sampled_from([(), (), (3,), (2, 7)]),
+    faults=st.sampled_from([(), (), (), (), (3,), (2, 7)]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_result_is_that_of_the_request_alone(
     traffic: list[Arrival],
     num_blocks: int,

@@ -115,6 +115,15 @@ def test_the_youngest_gives_way_and_its_result_does_not_show_it() -> None:
     assert_empty(bench)
 
 
+def test_a_block_that_would_be_copied_from_is_given_up_when_there_is_no_other_room() -> None:
+    bench = Bench(num_blocks=9, step_tokens=64, max_running=4)
+    requests = [ask("short", (1, 2, 3, 4, 0), 1), ask("fills-the-pool", (1, 2, 3, 4, 5, *tokens(31)), 1)]
+    for request in requests:
+        (receiver,) = bench.run(request)
+        assert receiver.result == alone(request)
+    assert_empty(bench)
+
+
 def test_a_sequence_that_outgrows_the_pool_ends_with_capacity_and_the_others_go_on() -> None:
     bench = Bench(num_blocks=8, block_size=4, step_tokens=64, max_running=4)
     greedy_one, other = ask("grows", tokens(20, 1), None), ask("other", tokens(6, 2), 5)

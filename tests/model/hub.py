@@ -27,20 +27,23 @@ def serve_hub(repository: str, folder: Path) -> Iterator[tuple[str, list[str]]]:
 
         def _answer(self, body: bool) -> None:
             path = self.path.split("?")[0]
-            if path.startswith(f"/api/models/{repository}"):
-                siblings = [{"rfilename": file.name} for file in sorted(folder.iterdir())]
-                data = json.dumps({"id": repository, "sha": COMMIT, "siblings": siblings}).encode()
-                self._send(200, data, body, {"Content-Type": "application/json"})
+            files = sorted(folder.iterdir())
+            if path.startswith(f"/api/models/{repository}/tree/"):
+                self._send_json([{"type": "file", "path": f.name, "size": f.stat().st_size, "oid": ""} for f in files])
+            elif path.startswith(f"/api/models/{repository}"):
+                siblings = [{"rfilename": file.name} for file in files]
+                self._send_json({"id": repository, "sha": COMMIT, "siblings": siblings})
             elif path.startswith(f"/{repository}/resolve/") and (file := folder / path.rsplit("/", 1)[1]).exists():
                 data = file.read_bytes()
                 if body:
                     fetched.append(file.name)
-                self._send(
-                    200, data, body, {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT}
-                )
+                self._send(200, data, body, {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT})
             else:
                 code = "EntryNotFound" if path.startswith(f"/{repository}/") else "RepoNotFound"
                 self._send(404, b"", body, {"X-Error-Code": code, "X-Error-Message": "not found"})
+
+        def _send_json(self, value: object) -> None:
+            self._send(200, json.dumps(value).encode(), True, {"Content-Type": "application/json"})
 
         def _send(self, status: int, data: bytes, body: bool, headers: dict[str, str]) -> None:
             self.send_response(status)

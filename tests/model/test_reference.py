@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvledger.errors import ModelNotFoundError
 from kvledger.model.config import RopeScaling, rope_frequencies
 from kvledger.model.reference import logits, rms_norm, rotate, softmax
-from kvledger.model.store import resolve
 from kvledger.model.weights import load
 from tests.model.test_config import TINY
 from tests.model.tiny import tiny_folder, tiny_gguf
@@ -29,13 +27,9 @@ def test_every_family_equals_transformers(tmp_path: Path, case: dict[str, Any]) 
         assert computed[int(position)][case["ids"]].tolist() == pytest.approx(expected, abs=3e-5)
 
 
-def test_smollm2_equals_transformers() -> None:
-    try:
-        path = resolve("smollm2")
-    except ModelNotFoundError as error:
-        pytest.skip(str(error))
+def test_smollm2_equals_transformers(smollm2_path: Path) -> None:
     golden = json.loads((HERE / "golden_smollm2.json").read_text())
-    weights = load(path)
+    weights = load(smollm2_path)
     assert weights.tokenizer.encode(golden["text"]) == golden["tokens"]
     computed = logits(weights, golden["tokens"])
     for row in golden["positions"]:

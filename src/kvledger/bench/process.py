@@ -38,7 +38,8 @@ def start_seconds(model: Path, kernels: Path, *, clock: Clock | None = None) -> 
         elapsed = clock.monotonic() - start
         server.terminate()
         if not greeting:
-            raise StartError(f"kvledger serve did not start: {server.stderr.read().strip()}")
+            last_words = server.stderr.read().strip().splitlines()[-1:]
+            raise StartError(f"kvledger serve did not start: {' '.join(last_words)}")
     return elapsed
 
 

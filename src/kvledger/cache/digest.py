@@ -48,6 +48,12 @@ def token_bytes(tokens: Sequence[int]) -> bytes:
     return packed.tobytes()
 
 
+def token_at(data: bytes, index: int) -> int:
+    """The token id at `index` of token bytes."""
+    start = index * TOKEN_BYTES
+    return int.from_bytes(data[start : start + TOKEN_BYTES], "little", signed=True)
+
+
 def block_digest(parent: bytes, tokens: bytes) -> Digest:
     """Digest of one block: of its own tokens and, through `parent` (32 bytes), of everything before them.
 

@@ -114,6 +114,7 @@ def _retention_problems(cache: PromptCache) -> Iterator[str]:
 def _lease_problems(cache: PromptCache, leases: list[Lease]) -> Iterator[str]:
     pool = cache.pool
     refs = Counter(block for lease in leases for block in [*lease.table, *lease.extra, *lease.sources])
+    tables = Counter(block for lease in leases for block in lease.table)
     for block in range(pool.num_blocks):
         if refs[block] != pool.refs[block]:
             yield f"block {block} counts {pool.refs[block]} holders and has {refs[block]}"
@@ -123,7 +124,6 @@ def _lease_problems(cache: PromptCache, leases: list[Lease]) -> Iterator[str]:
         for copy in lease.copies if lease.sources else ():
             if pool.states[copy.src] == FREE or copy.dst not in lease.table:
                 yield f"{copy} cannot be made"
-        shared = lease.table[: lease.reused // cache.block_size]
-        own = lease.table[-(-lease.reused // cache.block_size) :]
-        if any(pool.refs[block] > 1 for block in own if pool.states[block] == OWNED) or set(shared) & set(own):
-            yield "a block that a lease is going to write is held twice"
+        shared = -(-lease.reused // cache.block_size) - len(lease.copies)
+        if any(tables[block] > 1 for block in lease.table[max(shared, lease.committed // cache.block_size) :]):
+            yield "a block that a lease is going to write is in two tables"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import Enum
 
-from kvledger.cache.digest import TOKEN_BYTES
+from kvledger.cache.digest import TOKEN_BYTES, token_at
 from kvledger.cache.events import RemovalReason
 from kvledger.cache.lookup import Match
 from kvledger.cache.namespace import Namespace
-from kvledger.cache.trie import NONE, Trie, common_tokens
+from kvledger.cache.trie import Trie, common_tokens
 from kvledger.text.prompt import Segment
 
 MIN_TOKENS = 2
@@ -39,6 +39,9 @@ class MissReason(Enum):
     """The cache is off, or this request asked not to use it."""
 
 
+_MISSES = {RemovalReason.EVICTED: MissReason.EVICTED, RemovalReason.EXPIRED: MissReason.EXPIRED}
+
+
 @dataclass(frozen=True)
 class Miss:
     """The first token that was not reused, and why.
@@ -60,39 +63,38 @@ class Miss:
 
 
 class Graves:
-    """Which blocks used to be where, below nodes that are still there: the last `capacity` or so removals."""
+    """Which blocks used to be where, below nodes that are still there: of the last `capacity` removals or more."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._by_parent: dict[int, dict[bytes, tuple[bytes, MissReason]]] = {}
         self._size = 0
+        self._recent: dict[int, dict[bytes, tuple[bytes, MissReason]]] = {}
+        self._older: dict[int, dict[bytes, tuple[bytes, MissReason]]] = {}
 
     def dig(self, parent: int, tokens: bytes, reason: RemovalReason) -> None:
         """The block with `tokens` below `parent` is gone."""
-        graves = self._by_parent.setdefault(parent, {})
-        before = len(graves)
+        if self._size == self._capacity:
+            self._older, self._recent, self._size = self._recent, {}, 0
+        graves = self._recent.get(parent)
+        if graves is None:
+            graves = self._recent[parent] = {}
         # Twice: a prompt may end within the block, and is then recognised by the first token of its rest.
-        graves[tokens] = graves[tokens[:TOKEN_BYTES]] = tokens, MissReason(reason.value)
-        self._size += len(graves) - before
-        while self._size > self._capacity:
-            oldest, graves = next(iter(self._by_parent.items()))
-            del graves[next(iter(graves))]
-            self._size -= 1
-            if not graves:
-                del self._by_parent[oldest]
+        graves[tokens] = graves[tokens[:TOKEN_BYTES]] = tokens, _MISSES[reason]
+        self._size += 1
 
     def level(self, nodes: Sequence[int]) -> None:
         """The nodes themselves are gone, and what used to be below them is beyond recall."""
-        if not self._by_parent.keys().isdisjoint(nodes):
-            for node in nodes:
-                self._size -= len(self._by_parent.pop(node, ()))
+        for generation in (self._recent, self._older):
+            if not generation.keys().isdisjoint(nodes):
+                for node in nodes:
+                    generation.pop(node, None)
 
     def find(self, node: int, tokens: bytes, num_known: int) -> MissReason | None:
         """Why more than the first `num_known` tokens of `tokens` are no longer there, if they ever were."""
-        graves = self._by_parent.get(node, {})
-        for name in (tokens, tokens[:TOKEN_BYTES]):
-            if name in graves:
-                buried, reason = graves[name]
+        for generation in (self._recent, self._older):
+            graves = generation.get(node, {})
+            for name in (tokens, tokens[:TOKEN_BYTES]):
+                buried, reason = graves.get(name, (b"", None))
                 if common_tokens(buried, tokens) > num_known:
                     return reason
         return None
@@ -139,24 +141,11 @@ def explain(
         gone = MissReason.EVICTED
     if gone is not None:
         return Miss(gone, reused, path)
-    return _compare(trie, namespace, match, tokens, known, Miss(MissReason.COLD_START, reused, path))
-
-
-def _compare(trie: Trie, namespace: Namespace, match: Match, tokens: bytes, known: int, new: Miss) -> Miss:
-    """`new`, or what speaks against it: another token in the nearest prompt, the same tokens in another namespace."""
-    if new.position == 0:
-        differs = _differing_fields(trie, namespace, tokens)
-        return replace(new, reason=MissReason.OTHER_NAMESPACE, differs=differs) if differs else new
-    at = known * TOKEN_BYTES
-    earlier = trie.tokens_of(match.source)[at : at + TOKEN_BYTES] if match.source != NONE else b""
-    if not earlier:
-        return new
-    token = tokens[at : at + TOKEN_BYTES]
-    return replace(new, reason=MissReason.PREFIX_CHANGED, token=_token(token), earlier_token=_token(earlier))
-
-
-def _token(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
+    if reused and match.earlier_token is not None:
+        return Miss(MissReason.PREFIX_CHANGED, reused, path, token_at(data, reused), match.earlier_token)
+    differs = _differing_fields(trie, namespace, tokens) if not reused else ()
+    reason = MissReason.OTHER_NAMESPACE if differs else MissReason.COLD_START
+    return Miss(reason, reused, path, differs=differs)
 
 
 def _differing_fields(trie: Trie, namespace: Namespace, tokens: bytes) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class BlockPool:
         self.pinned = bytearray(num_blocks)
         """1 while a mark asks to keep the block longest."""
         self.hits = array("i", ints)
-        """Leases that found the block since it was published."""
+        """Leases that found the block since it was taken."""
         self.positions = array("i", ints)
         """Tokens before the block in its sequence."""
         self.sizes = array("i", ints)
@@ -91,11 +91,12 @@ class BlockPool:
             return []
         taken = self._free[-count:].tolist()
         del self._free[-count:]
-        states, refs, tenants = self.states, self.refs, self.tenants
+        states, refs, tenants, hits = self.states, self.refs, self.tenants, self.hits
         for block in taken:
             states[block] = OWNED
             refs[block] = 1
             tenants[block] = tenant
+            hits[block] = 0
         self.owned += count
         self.held[tenant] += count
         taken.reverse()
@@ -144,14 +145,12 @@ class BlockPool:
 
     def publish(self, blocks: Iterable[int], position: int, size: int, now: float, ttl: float) -> None:
         """OWNED -> READY for blocks that entered the trie with `size` tokens each, the first at `position`."""
-        states, positions, sizes = self.states, self.positions, self.sizes
-        hits, stored, ttls = self.hits, self.stored, self.ttl
+        states, positions, sizes, stored, ttls = self.states, self.positions, self.sizes, self.stored, self.ttl
         published = 0
         for block in blocks:
             states[block] = READY
             positions[block] = position
             sizes[block] = size
-            hits[block] = 0
             stored[block] = now
             ttls[block] = ttl
             position += size

@@ -10,7 +10,7 @@ from kvledger.cache.digest import TOKEN_BYTES, token_bytes
 from kvledger.cache.events import EventLog, RemovalReason
 from kvledger.cache.eviction import LRU, Policy
 from kvledger.cache.lease import Copy, Lease, Pending, Writers
-from kvledger.cache.lookup import Match, find_match
+from kvledger.cache.lookup import Match, find_match, match_below
 from kvledger.cache.miss import Graves, Miss, MissReason, explain, segment_path
 from kvledger.cache.namespace import Namespace
 from kvledger.cache.pool import IDLE, READY, BlockPool
@@ -396,5 +396,4 @@ class PromptCache:
         if loaded == len(entries):
             lease.reused += covered // TOKEN_BYTES - num_full * self.block_size
         path = lease.table[: lease.committed // self.block_size]
-        rest = self._next_block(Match(path, lease.node, NONE, 0, False), lease.data)[1]
-        return Match(path, lease.node, *self.trie.nearest_child(lease.node, rest), False)
+        return match_below(self.trie, self.pool, path, lease.node, lease.data, self._clock.now())

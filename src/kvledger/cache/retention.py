@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
+from heapq import heappop, heappush
 
 from kvledger.cache.pool import BlockPool
 from kvledger.text.prompt import Mark
@@ -42,7 +43,7 @@ class Expiry:
 
     def __init__(self) -> None:
         self._due: dict[int, array[int]] = {}
-        self._next = math.inf
+        self._seconds: list[int] = []  # the keys of `_due`, as a heap
 
     def add(self, deadline: float, block: int) -> None:
         if deadline == math.inf:
@@ -51,14 +52,12 @@ class Expiry:
         bucket = self._due.get(second)
         if bucket is None:
             bucket = self._due[second] = array("i")
-            self._next = min(self._next, second)
+            heappush(self._seconds, second)
         bucket.append(block)
 
     def take_due(self, now: float) -> list[int]:
         """The blocks added for deadlines up to the last whole second; each entry is handed out once."""
-        if now < self._next:
-            return []
-        due = sorted(second for second in self._due if second <= now)
-        blocks = [block for second in due for block in self._due.pop(second)]
-        self._next = min(self._due, default=math.inf)
+        blocks: list[int] = []
+        while self._seconds and self._seconds[0] <= now:
+            blocks += self._due.pop(heappop(self._seconds))
         return blocks

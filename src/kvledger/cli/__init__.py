@@ -52,9 +52,6 @@ def main() -> None:
         fail(str(error), 1)
     except KvledgerError as error:
         fail(str(error), 2)
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone; the interpreter must not complain about it at exit
-        sys.exit(1)
     except OSError as error:
         fail(str(error), 1)
 

@@ -16,7 +16,10 @@ def pull(
         ),
     ],
 ) -> None:
-    """Fetch a model and check it; what is here already is not fetched again."""
+    """Fetch a model and check it; what is here already is not fetched again.
+
+    Models go to the user's cache folder, or to the folder that the environment variable KVLEDGER_HOME names.
+    """
     from kvledger.model import store
 
     with _Bar() as bar:

@@ -62,6 +62,7 @@ class Engine:
         # Some models round their vocabulary up: ids that the tokenizer does not have are never sampled.
         self._vocab_size = min(model.config.vocab_size, tokenizer.vocab_size)
         self._context_length = min(context_length or model.config.context_length, model.config.context_length)
+        self._capacity = cache.pool.num_blocks * cache.block_size  # tokens
         self._scheduler = Scheduler(cache, clock, max_running=max_running, step_tokens=step_tokens)
         self._totals = Totals()
 
@@ -143,7 +144,7 @@ class Engine:
             waiting=num_waiting,
             free_blocks=self._cache.pool.free,
             idle_blocks=self._cache.pool.idle,
-            total_blocks=self._pool.num_blocks,
+            total_blocks=self._cache.pool.num_blocks,
             preemptions=self._scheduler.num_preemptions,
             steps=totals.steps,
             computed_tokens=totals.computed_tokens,
@@ -174,7 +175,7 @@ class Engine:
         if len(tokens) + 1 > self._context_length:
             raise PromptTooLongError(len(tokens) + 1, self._context_length, "the model's context")
         if not self._cache.fits(len(tokens)):
-            raise PromptTooLongError(len(tokens), self._pool.num_blocks * self._pool.block_size, "the KV cache")
+            raise PromptTooLongError(len(tokens), self._capacity, "the KV cache")
         return Sequence(
             request,
             replace(self._namespace, tenant=request.tenant),
@@ -288,8 +289,7 @@ class Engine:
     def _explanation(self, reason: FinishReason) -> str:
         if reason is not FinishReason.CAPACITY:
             return ""
-        capacity = self._pool.num_blocks * self._pool.block_size
-        return f"The KV cache holds {capacity} tokens and this sequence needs one more, even with nothing else running."
+        return f"The KV cache holds {self._capacity} tokens, and this sequence needs one more even with all to itself."
 
     def _finish(self, sequence: Sequence, reason: FinishReason, *events: Event, message: str = "") -> None:
         """Give everything back and deliver the last events. Whoever has finished already is left alone."""

@@ -44,7 +44,7 @@ class EngineSettings:
     context_length: int | None = None
     max_running: int = 16
     max_queue: int = 256
-    step_tokens: int = 256
+    step_tokens: int = 512
     cache: bool = True
     cache_ttl: float | None = 300.0
 
@@ -96,8 +96,8 @@ def load_engine(
         kv_dtype=settings.kv_dtype,
         threads=settings.threads,
         context=settings.context_length,
+        progress=progress,
     )
-    model.warm_up(progress)
     template = (
         None if tokenizer.chat_template is None else ChatTemplate(tokenizer.chat_template, tokenizer, clock=clock)
     )

@@ -77,8 +77,9 @@ class Sampler:
         if not np.isfinite(scores[token]):
             raise FloatingPointError("the model's logits are not finite")
         if sampling.temperature >= GREEDY_BELOW:
+            weights = scores - scores[token]
             with np.errstate(over="ignore"):  # a logit hopelessly below the best: -inf, whose weight is 0
-                weights = (scores - scores[token]) / np.float32(sampling.temperature)
+                weights /= np.float32(sampling.temperature)
             np.exp(weights, out=weights)
             kept = _kept(weights, sampling)
             uniform = _uniform(self._seed, self._index)
@@ -151,13 +152,13 @@ def _nucleus(weights: Floats, top_p: float) -> Ids:
     """
     mass = float(weights.sum(dtype=np.float64))
     line = min(1.0, (1 - top_p) * mass / weights.size)
-    above = weights.compress(weights >= min(1.0, NUCLEUS_GUESS * line))
-    if above.sum(dtype=np.float64) < top_p * mass:
-        above = weights.compress(weights >= line)
-    above = np.sort(above)[::-1]
-    held = np.cumsum(above, dtype=np.float64)
+    above = np.flatnonzero(weights >= min(1.0, NUCLEUS_GUESS * line))
+    if weights[above].sum(dtype=np.float64) < top_p * mass:
+        above = np.flatnonzero(weights >= line)
+    descending = np.sort(weights[above])[::-1]
+    held = np.cumsum(descending, dtype=np.float64)
     count = min(int(np.searchsorted(held, top_p * mass)) + 1, above.size)
-    return _down_to(weights, above[count - 1], count)
+    return above[_down_to(weights[above], descending[count - 1], count)]
 
 
 def _draw(weights: Floats, uniform: float) -> int:

@@ -100,11 +100,10 @@ def from_hub(repository: str, file: str | None, place: Path, progress: Progress)
             target = huggingface_hub.snapshot_download(repository, allow_patterns=list(_HUB_FILES))
         else:
             target = huggingface_hub.hf_hub_download(repository, file)
-    except (
-        Exception
-    ) as error:  # the errors of whichever HTTP library this version of the hub client uses are among them
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DownloadError(f"{repository} could not be fetched from the Hugging Face hub: {reason}") from error
+    except Exception as error:  # among them those of whichever HTTP library the hub client uses
+        raise DownloadError(
+            f"{file or 'The model'} could not be fetched from {repository}: {_reason(error)}"
+        ) from error
     if file is None and not Path(target, "config.json").exists():
         raise DownloadError(
             f"{repository} holds no config.json: for one of its GGUF files name it as well ({repository}/FILE.gguf)."
@@ -114,6 +113,21 @@ def from_hub(repository: str, file: str | None, place: Path, progress: Progress)
         link.symlink_to(target)
         os.replace(link, place)
     progress.note(f"{place} is complete.")
+
+
+def _reason(error: Exception) -> str:
+    from huggingface_hub import errors  # noqa: PLC0415
+
+    match error:
+        case errors.LocalEntryNotFoundError():
+            return "the Hugging Face hub cannot be reached from this machine. Copy the model here and give its path."
+        case errors.GatedRepoError():
+            return "the repository is gated. Ask for access on its page and set HF_TOKEN."
+        case errors.RepositoryNotFoundError():
+            return "the Hugging Face hub has no such repository, or it is private and HF_TOKEN is not set."
+        case errors.EntryNotFoundError():
+            return "the repository has no such file."
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager

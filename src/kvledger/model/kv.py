@@ -1,8 +1,8 @@
 """The paged pool of keys and values: one array of blocks, each holding 16 positions of every layer and KV head.
 
-A block is contiguous: `[layer][kv_head][keys | values | scales]`, with keys transposed (`[head_dim][16]`), values as rows
-(`[16][head_dim]`), and for int8 a float32 scale per token for keys and for values. Who owns which block is not known here;
-that is the prompt cache's business.
+A block is contiguous: `[layer][kv_head][keys | values | scales]`, with keys transposed (`[head_dim][16]`), values as
+rows (`[16][head_dim]`), and for int8 a float32 scale per token for keys and for values. Who owns which block is not
+known here; that is the prompt cache's business.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class KVPool:
 
     def read_block(self, block: int) -> bytes:
         """The bytes of a block, as `write_block` takes them."""
-        return self.data[block].tobytes()
+        return bytes(self.data[block])
 
     def write_block(self, block: int, content: bytes) -> None:
         """Restore a block; raises `ValueError` if `content` has the wrong size."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,8 @@ from kvledger.model.kernels.activations import tile_bytes
 from kvledger.model.kernels.attention import BLOCK, Tile, tile_tokens
 from kvledger.model.kernels.cpu import Isa, best_isa, num_cores
 from kvledger.model.kernels.intrinsics import yield_address
-from kvledger.model.kernels.panels import GROUP, ROWS, Panels, aligned, pack
+from kvledger.model.kernels.jit import is_warm
+from kvledger.model.kernels.panels import GROUP, ROWS, Panels, pack
 from kvledger.model.kernels.table import KernelTable
 from kvledger.model.kernels.team import Team
 from kvledger.model.kernels.tiling import divide
@@ -29,10 +31,11 @@ OPS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_d
 class LlamaModel:
     """A model ready to run. Not safe for concurrent `forward` calls.
 
-    `mode` "fast" rounds activations to int8 in groups of 32 columns wherever the weights are quantised; "exact" keeps them in
-    float32. Logits of a run are equal bit for bit whatever else is in the batch, however the prompt was cut, and on any
-    number of `threads`. `isa` chooses the kernels (default: the best this processor has), which does not change bits either.
-    `context` limits the positions below the model's own context length.
+    `mode` "fast" rounds activations to int8 in groups of 32 columns wherever the weights are quantised; "exact" keeps
+    them in float32. Logits of a run are equal bit for bit whatever else is in the batch, however the prompt was cut,
+    and on any number of `threads`. `isa` chooses the kernels (default: the best this processor has), which does not
+    change bits either. `context` limits the positions below the model's own context length. `progress` is told if
+    kernels have to be compiled.
     """
 
     def __init__(
@@ -44,30 +47,38 @@ class LlamaModel:
         threads: int | None = None,
         isa: Isa | None = None,
         context: int | None = None,
+        progress: Callable[[str], None] = lambda message: None,
     ) -> None:
         config = weights.config
+        if not is_warm():
+            progress("Compiling the kernels for this processor, once: this takes up to 15 seconds.")
         self.config = config
         self.kv_dtype = kv_dtype
         self.threads = threads or num_cores()
         self.context = min(config.context_length, config.sliding_window or config.context_length, context or 1 << 62)
-        self._keep: list[NDArray] = []
+        self._keep: list[NDArray[Any]] = []
         self._shape = head_shape(config, kv_dtype)
         self._kernels = KernelTable(isa or best_isa())
         self._pack(weights, mode)
         self._team = Team(self.threads)
         self._tiles = tile_tokens(self._shape, self._kernels.isa)
-
-    def warm_up(self, progress: Callable[[str], None] = lambda message: None) -> None:
-        """Run one token through everything, so that no later step has to compile; tells `progress` if that takes long."""
-        raise NotImplementedError
+        # One token through everything, so that no later step has to compile.
+        token = np.zeros(1, np.int32)
+        self.forward([Run(token, 0, token)], KVPool(config, 1, kv_dtype))
 
     # -- weights ----------------------------------------------------------------------------------------------------
 
     def _pack(self, weights: Weights, mode: str) -> None:
         config, kernels, shape = self.config, self._kernels, self._shape
-        for what, size in (("hidden size", config.hidden_size), ("feed-forward size", config.ffn_size), ("query size", config.q_size)):
+        for what, size in (
+            ("hidden size", config.hidden_size),
+            ("feed-forward size", config.ffn_size),
+            ("query size", config.q_size),
+        ):
             if size % GROUP:
-                raise ModelFileError(f"{weights.path}: the {what} {size} is not a multiple of {GROUP}, which the kernels need.")
+                raise ModelFileError(
+                    f"{weights.path}: the {what} {size} is not a multiple of {GROUP}, which the kernels need."
+                )
         ops = np.zeros((config.num_layers + 1, len(OPS), 5), np.int64)
         vectors = np.zeros((config.num_layers + 1, 5), np.int64)
         packed: dict[tuple[int, int], Panels] = {}
@@ -95,11 +106,16 @@ class LlamaModel:
                     panels.num_panels,
                     panels.groups,
                 )
+        if int8["head"]:
+            ops[-1, step.HEAD_REST] = ops[-1, step.HEAD]
+            ops[-1, step.HEAD_REST, step.KERNEL] = kernels.linear(packed[config.num_layers, 0].format, True, True)
         eps = config.norm_eps
-        tiles = [Tile(shape, n) if n in tile_tokens(shape, kernels.isa) else None for n in range(1, 9)]
-        self._model = step.Model(
-            ops=ops,
-            vectors=vectors,
+        tiles = [
+            Tile(shape, n) if n in tile_tokens(shape, kernels.isa) else None for n in range(1, step.MAX_TILE_TOKENS + 1)
+        ]
+        self._ops, self._vectors = ops, vectors
+        self._model = step.filled(
+            step.MODEL,
             embedding=self._address(embedding.data),
             embedding_stride=embedding.data.shape[1],
             embed=kernels.embed(embedding.format),
@@ -116,13 +132,14 @@ class LlamaModel:
             end=kernels.end(),
             norm_attention=kernels.norm(eps, int8["attention"]),
             norm_ffn=kernels.norm(eps, int8["ffn"]),
-            norm_final=kernels.norm(eps, int8["head"]),
+            norm_final=kernels.norm_twice(eps) if int8["head"] else kernels.norm(eps, False),
+            head_rest=int(int8["head"]),
             quantise=kernels.quantise(int8["output"]),
             gate=kernels.gate(int8["down"]),
             rotate=kernels.rotate(shape, eps, config.qkv_bias, config.qk_norm),
-            attend=np.array([kernels.attend(t) if t else 0 for t in tiles], np.int64),
-            merge=np.array([kernels.merge(t) if t else 0 for t in tiles], np.int64),
-            finish=np.array([kernels.finish(t) if t else 0 for t in tiles], np.int64),
+            attend=[kernels.attend(t) if t else 0 for t in tiles],
+            merge=[kernels.merge(t) if t else 0 for t in tiles],
+            finish=[kernels.finish(t) if t else 0 for t in tiles],
             angles=self._address(self._angles(weights)),
             angle_stride=4 * config.head_dim,
             layer_stride=shape.head_bytes(BLOCK) * config.num_kv_heads,
@@ -144,7 +161,7 @@ class LlamaModel:
         layers = range(self.config.num_layers)
         return {
             "attention": {(layer, op) for layer in layers for op in (step.Q, step.K, step.V)},
-            "output": {(layer, step.O) for layer in layers},
+            "output": {(layer, step.OUTPUT) for layer in layers},
             "ffn": {(layer, op) for layer in layers for op in (step.GATE, step.UP)},
             "down": {(layer, step.DOWN) for layer in layers},
             "head": {(self.config.num_layers, 0)},
@@ -166,7 +183,7 @@ class LlamaModel:
         angles = np.arange(self.context)[:, None] * rope_frequencies(self.config)
         return np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
-    def _address(self, array: NDArray) -> int:
+    def _address(self, array: NDArray[Any]) -> int:
         array = np.ascontiguousarray(array)
         self._keep.append(array)
         return array.ctypes.data
@@ -191,8 +208,11 @@ class LlamaModel:
         spans = [(run.start, length) for run, length in zip(runs, lengths, strict=True)]
         work = divide(spans, self._tiles, self.config.num_kv_heads)
         space = self._workspace
-        buffers = space.buffers(len(tokens), len(selected), work.num_partials)
         batch = step.Batch(
+            model=self._model,
+            ops=self._ops,
+            vectors=self._vectors,
+            buffers=space.buffers(len(tokens), len(selected), work.num_partials),
             pool=pool.data.ctypes.data,
             tokens=tokens,
             positions=positions,
@@ -204,7 +224,7 @@ class LlamaModel:
             selected=np.array(selected, np.int64),
             counters=space.fresh_counters(),
         )
-        self._team.run(self._model, buffers, batch)
+        self._team.run(batch)
         return space.logits[: len(selected), : self.config.vocab_size]
 
     def _check(self, runs: list[Run], tokens: NDArray[np.int64], pool: KVPool) -> None:

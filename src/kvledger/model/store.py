@@ -46,12 +46,12 @@ CATALOGUE = (
     ),
 )
 
-_HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+\.gguf))?")
+_HUB_NAME = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*(?<!\.gguf))(?:/(?P<file>\w[\w./-]*\.gguf))?", re.ASCII)
 
 
 def models_folder() -> Path:
     """Return the folder that holds pulled models; it may not exist yet."""
-    return Path(os.environ.get("KVLEDGER_HOME") or platformdirs.user_cache_dir("kvledger")) / "models"
+    return Path(os.environ.get("KVLEDGER_HOME") or platformdirs.user_cache_dir("kvledger")).expanduser() / "models"
 
 
 def resolve(name: str) -> Path:
@@ -59,13 +59,13 @@ def resolve(name: str) -> Path:
 
     Raises `ModelNotFoundError` saying what to do. Whether the file is any good is for `load` to say.
     """
-    pulled = _place(name)
-    if pulled is not None and pulled.exists():
-        return pulled
-    if _known(name) is None and Path(name).exists():
+    if _is_path(name):
         return Path(name)
-    if pulled is not None:
-        raise ModelNotFoundError(f"The model {name} is not on this machine: run `kvledger pull {name}`.")
+    place = _place(name)
+    if place is not None:
+        if not place.exists():
+            raise ModelNotFoundError(f"The model {name} is not on this machine: run `kvledger pull {name}`.")
+        return place
     names = [known.name for known in CATALOGUE]
     near = difflib.get_close_matches(name, names, n=1)
     advice = f"did you mean {near[0]}?" if near else f"give a path, or a known name ({', '.join(names)})."
@@ -77,16 +77,16 @@ def pull(name: str, progress: Progress) -> Path:
 
     `name` is a known name, a path (which is only checked), a Hugging Face repository `org/name` with safetensors, or
     one GGUF file of a repository, `org/name/file.gguf`. What is there already is not fetched again. Two pulls at once,
-    or one that is interrupted, leave nothing but complete files. Raises `DownloadError`, `ModelFileError` for a path that
-    is no model, and `ModelNotFoundError` for a name that nothing is known about.
+    or one that is interrupted, leave nothing but complete files.
+
+    Raises `DownloadError`, `ModelFileError` for what is no model, and `ModelNotFoundError` for an unknown name.
     """
     known, place = _known(name), _place(name)
-    if known is None and (place is None or Path(name).exists()):
+    if place is None or _is_path(name):
         path = resolve(name)
         load(path)
         progress.note(f"{path} is a model on this machine: there is nothing to fetch.")
         return path
-    assert place is not None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         if known is not None:
@@ -95,6 +95,7 @@ def pull(name: str, progress: Progress) -> Path:
             parts = _HUB_NAME.fullmatch(name)
             assert parts is not None
             fetch.from_hub(parts["repo"], parts["file"], place, progress)
+            load(place)
     except OSError as error:
         raise DownloadError(
             f"The model {name} cannot be stored in {place.parent}: {error.strerror or error}."
@@ -105,6 +106,10 @@ def pull(name: str, progress: Progress) -> Path:
 
 def _known(name: str) -> KnownModel | None:
     return next((known for known in CATALOGUE if known.name == name), None)
+
+
+def _is_path(name: str) -> bool:
+    return _known(name) is None and name != "" and os.path.exists(name)
 
 
 def _place(name: str) -> Path | None:

@@ -45,10 +45,10 @@ def gguf_vocabulary(metadata: Mapping[str, Any], path: Path) -> Vocabulary:
     Raises `ModelFileError` for a kind of tokenizer, or a way of splitting words, that is not known here.
     """
     kind = _need(metadata, "tokenizer.ggml.model", path)
-    texts: Sequence[str] = _need(metadata, "tokenizer.ggml.tokens", path)
-    types: Sequence[int] = metadata.get("tokenizer.ggml.token_type", [_Type.NORMAL] * len(texts))
-    if len(types) != len(texts):
-        raise ModelFileError(f"{path} is damaged: {len(texts)} tokens have {len(types)} token types.")
+    texts: Sequence[str] = _need_list(metadata, "tokenizer.ggml.tokens", str, path)
+    types = [_Type.NORMAL] * len(texts)
+    if "tokenizer.ggml.token_type" in metadata:
+        types = _need_list(metadata, "tokenizer.ggml.token_type", int, path, len(texts))
     # Special tokens are kept out of the merging itself, so that no text whatever can produce one.
     odd = {id: type for id, type in enumerate(types) if type != _Type.NORMAL}
     special_ids = [id for id, type in odd.items() if type in (_Type.CONTROL, _Type.UNKNOWN)]
@@ -56,22 +56,24 @@ def gguf_vocabulary(metadata: Mapping[str, Any], path: Path) -> Vocabulary:
     ids = {text: id for id, text in enumerate(texts) if text not in specials}
     if kind == "gpt2":
         split = _word_split(metadata, path)
-        merges = [tuple(merge.split(" ", 1)) for merge in _need(metadata, "tokenizer.ggml.merges", path)]
+        merges = [tuple(merge.split(" ", 1)) for merge in _need_list(metadata, "tokenizer.ggml.merges", str, path)]
         backend = build(path, lambda: Backend(models.BPE(ids, merges, ignore_merges=split.whole_words)))
         backend.pre_tokenizer = split.pre_tokenizer()
         pieces = byte_level_pieces(texts, odd)
         missing = missing_byte_letters(ids)
-        adds_bos, prefix = split.adds_bos, SpacePrefix.NEVER
+        adds_bos, prefix = split.adds_bos, SpacePrefix()
     elif kind == "llama":
         check_fallback(ids, path)
         ordinary = {text: id for text, id in ids.items() if id not in odd}
-        merges = _merges_by_score(ordinary, _need(metadata, "tokenizer.ggml.scores", path))
+        scores = _need_list(metadata, "tokenizer.ggml.scores", float, path, len(texts))
+        merges = _merges_by_score(ordinary, scores)
         backend = build(path, lambda: Backend(models.BPE(ids, merges, byte_fallback=True)))
         backend.normalizer = normalizers.Replace(" ", SPACE_MARK)
         pieces = space_mark_pieces(texts, odd)
         missing = b""
         adds_bos = True
-        prefix = SpacePrefix.ALWAYS if metadata.get("tokenizer.ggml.add_space_prefix", True) else SpacePrefix.NEVER
+        prefixed = metadata.get("tokenizer.ggml.add_space_prefix", True)
+        prefix = SpacePrefix(at_start=prefixed, after_special=prefixed)
     else:
         raise ModelFileError(f"{path} has a tokenizer of the kind {kind!r}, which is not supported (only gpt2, llama).")
     user_defined = [texts[id] for id, type in odd.items() if type == _Type.USER_DEFINED]
@@ -93,7 +95,7 @@ def gguf_vocabulary(metadata: Mapping[str, Any], path: Path) -> Vocabulary:
         eos_ids=turn_ends(specials, map(id_of, ("eos", "eot", "eom"))),
         adds_bos=metadata.get("tokenizer.ggml.add_bos_token", adds_bos),
         names={name: texts[id] for name, key in names.items() if (id := id_of(key)) is not None},
-        chat_template=metadata.get("tokenizer.chat_template"),
+        chat_template=template if isinstance(template := metadata.get("tokenizer.chat_template"), str) else None,
         fingerprint=_fingerprint(metadata),
     )
 
@@ -104,9 +106,18 @@ def _need(metadata: Mapping[str, Any], key: str, path: Path) -> Any:
     return metadata[key]
 
 
+def _need_list(metadata: Mapping[str, Any], key: str, kind: type, path: Path, length: int | None = None) -> list[Any]:
+    value = _need(metadata, key, path)
+    if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+        raise ModelFileError(f"{path} is damaged: {key} is not a list of {kind.__name__}.")
+    if length is not None and len(value) != length:
+        raise ModelFileError(f"{path} is damaged: {key} has {len(value)} entries for {length} tokens.")
+    return value
+
+
 def _word_split(metadata: Mapping[str, Any], path: Path) -> WordSplit:
     name = _need(metadata, "tokenizer.ggml.pre", path)
-    if name not in WORD_SPLITS:
+    if not isinstance(name, str) or name not in WORD_SPLITS:
         raise ModelFileError(
             f"{path} splits text into words in a way that is not known here (tokenizer.ggml.pre is {name!r}; known:"
             f" {', '.join(WORD_SPLITS)})."

@@ -41,7 +41,7 @@ def json_vocabulary(path: Path, config_path: Path | None = None) -> Vocabulary:
     if byte_level:
         data["normalizer"] = None
     prefix = _take_space_prefix(data)
-    data |= {"post_processor": None, "truncation": None, "padding": None}
+    data |= {"post_processor": None, "decoder": None, "truncation": None, "padding": None}
     backend = build(path, lambda: Backend.from_str(json.dumps(data)))
     backend.encode_special_tokens = True  # the library's name for treating special tokens in a text as plain text
     ids = backend.get_vocab(with_added_tokens=True)
@@ -103,14 +103,14 @@ def _steps(node: Any, kind: str) -> Iterator[dict[str, Any]]:
 
 def _take_space_prefix(data: dict[str, Any]) -> SpacePrefix:
     """Remove from `data` the step that puts a space before a text, and return where it would have done so."""
-    prefix = SpacePrefix.NEVER
+    prefix = SpacePrefix()
     for step in _steps(data.get("normalizer"), "Prepend"):
         step |= {"type": "Replace", "pattern": {"String": SPACE_MARK}, "content": SPACE_MARK}  # changes nothing
-        prefix = SpacePrefix.ALWAYS
+        prefix = SpacePrefix(at_start=True, after_special=True)
     for step in _steps(data.get("pre_tokenizer"), "Metaspace"):
         scheme = step.get("prepend_scheme", "always" if step.pop("add_prefix_space", True) else "never")
         step["prepend_scheme"] = "never"
-        prefix = {"always": SpacePrefix.ALWAYS, "first": SpacePrefix.START}.get(scheme, prefix)
+        prefix = SpacePrefix(at_start=scheme != "never", after_special=scheme == "always", doubled=False)
     return prefix
 
 

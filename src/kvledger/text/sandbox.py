@@ -18,22 +18,18 @@ from kvledger.text.traced import TEMPLATE, Traced, concat
 from kvledger.text.work import spend
 
 # Everything here does work in proportion to its arguments; what makes much out of little (`center`, `format`,
-# `indent`, `round`, `sum`, ...) and what chat templates never use is left out.
-_FILTERS = frozenset(
-    """
+# `indent`, `round`, ...) and what chat templates never use is left out.
+_FILTERS = """
     abs capitalize count d default dictsort first float int items last length list lower map max min reject rejectattr
     reverse select selectattr sort title trim unique upper
-    """.split()
-)
-_TEXT_METHODS = frozenset(
-    """
+"""
+_TEXT_METHODS = """
     capitalize count endswith find format index isalnum isalpha isdigit islower isspace isupper join lower lstrip
     partition removeprefix removesuffix replace rfind rpartition rsplit rstrip split splitlines startswith strip title
     upper
-    """.split()
-)
+"""
 _METHODS: dict[type, frozenset[str]] = {
-    str: _TEXT_METHODS,
+    str: frozenset(_TEXT_METHODS.split()),
     dict: frozenset(("get", "items", "keys", "values")),
     list: frozenset(("count", "index")),
     tuple: frozenset(("count", "index")),
@@ -128,7 +124,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             extensions=["jinja2.ext.loopcontrols", _GenerationTag],
         )
         self.literals: dict[str, Traced] = {}
-        self.filters = {name: self.filters[name] for name in _FILTERS}
+        self.filters = {name: self.filters[name] for name in _FILTERS.split()}
         self.filters |= {"join": self._join, "replace": self._replace, "string": self.text, "tojson": self._to_json}
         self.filters["safe"] = self.text
         self.globals = {
@@ -143,25 +139,18 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         """What Jinja prints for a value, with its origin."""
         if isinstance(value, Traced):
             return value
+        if isinstance(value, str):
+            return Traced(value)
         if isinstance(value, list | tuple | dict):
-            return Traced(str(self.weigh(value)), _origin(value))
-        if value is None or isinstance(value, str | int | float | Undefined):
-            return Traced(str(value))
-        raise TemplateRuntimeError(f"a {type(value).__name__} cannot be written as text")
+            origin = _origin(value)
+            return Traced(str(value), origin)
+        _check_plain(value)
+        return Traced(str(value), TEMPLATE)  # a number cannot name a special token, nor can "None"
 
     def weigh(self, value: Any) -> Any:
         """Spend in proportion to all that `value` holds, so that nesting cannot double it for ever; return it."""
-        waiting = [value]
-        while waiting:
-            spend()
-            item = waiting.pop()
-            if isinstance(item, str):
-                spend(chars=len(item))
-            elif isinstance(item, dict):
-                waiting += item.keys()
-                waiting += item.values()
-            elif isinstance(item, list | tuple):
-                waiting += item
+        for _ in _leaves(value):
+            pass
         return value
 
     def steps(self, items: Iterable[Any]) -> Iterator[Any]:
@@ -226,9 +215,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     ) -> Traced:
         if isinstance(indent, int) and indent > 16:
             raise SecurityError("the indentation of tojson is too large")
-        self.weigh(value)
+        origin = _origin(value)
         text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-        return Traced(text, _origin(value))
+        return Traced(text, origin)
 
 
 def _traced(value: Any) -> Any:
@@ -236,20 +225,35 @@ def _traced(value: Any) -> Any:
     return Traced(value) if isinstance(value, str) and not isinstance(value, Traced) else value
 
 
-def _origin(value: Any) -> str | None:
-    """The one path that all text inside `value` came from, or None."""
-    origins: set[str | None] = set()
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield all that is inside lists, tuples and dictionaries, keys included, spending as it goes."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, str):
-            origins.add(item.origin if isinstance(item, Traced) else None)
-        elif isinstance(item, dict):
+        if isinstance(item, dict):
             waiting += item.keys()
             waiting += item.values()
         elif isinstance(item, list | tuple):
             waiting += item
+        else:
+            yield item
+        spend(chars=len(item) if isinstance(item, str) else 0)
+
+
+def _origin(value: Any) -> str | None:
+    """The one origin of all text inside `value`, or None."""
+    origins: set[str | None] = set()
+    for leaf in _leaves(value):
+        if isinstance(leaf, str):
+            origins.add(leaf.origin if isinstance(leaf, Traced) else None)
+        else:
+            _check_plain(leaf)
     return origins.pop() if len(origins) == 1 else None
+
+
+def _check_plain(value: Any) -> None:
+    if value is not None and not isinstance(value, int | float | Undefined):
+        raise TemplateRuntimeError(f"a {type(value).__name__} cannot be written as text")
 
 
 def _refuse(message: str) -> None:

@@ -103,7 +103,8 @@ class ChatTemplate:
             raise TemplateError(f"The model's chat template fails on these messages: {_sentence(error)}") from error
 
     def _strftime(self, format: str) -> Traced:
-        return Traced(datetime.fromtimestamp(self._clock.now(), UTC).strftime(format))
+        text = datetime.fromtimestamp(self._clock.now(), UTC).strftime(format)
+        return Traced(text, format.origin if isinstance(format, Traced) else None)
 
 
 def _sentence(error: BaseException) -> str:

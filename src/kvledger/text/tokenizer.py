@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kvledger.errors import InvalidRequestError
-from kvledger.text.gguf_metadata import read_metadata
 from kvledger.text.gguf_vocabulary import gguf_vocabulary
 from kvledger.text.json_vocabulary import json_vocabulary
-from kvledger.text.vocabulary import SPACE_MARK, SpacePrefix, Vocabulary
+from kvledger.text.vocabulary import SPACE_MARK, Vocabulary
 
 
 class Tokenizer:
@@ -34,11 +33,6 @@ class Tokenizer:
         self.names = vocabulary.names
         self.chat_template = vocabulary.chat_template
         self.fingerprint = vocabulary.fingerprint
-
-    @classmethod
-    def from_gguf(cls, path: Path | str) -> Tokenizer:
-        """Read the tokenizer of a GGUF file; raises `ModelFileError`."""
-        return cls.from_metadata(read_metadata(Path(path)), Path(path))
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], path: Path) -> Tokenizer:
@@ -77,10 +71,7 @@ class Tokenizer:
             return [], []
         if self._vocabulary.space_mark and SPACE_MARK in text:
             return self._encode_marks(text, after_special, after_text)
-        space = not after_text and (
-            self._vocabulary.space_prefix is SpacePrefix.ALWAYS
-            or (self._vocabulary.space_prefix is SpacePrefix.START and not after_special)
-        )
+        space = not after_text and self._vocabulary.space_prefix.applies(text, after_special=after_special)
         encoding = self._backend.encode(f" {text}" if space else text, add_special_tokens=False)
         spans = encoding.offsets
         if space:

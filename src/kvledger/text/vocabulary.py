@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from tokenizers import Tokenizer as Backend
@@ -15,14 +14,22 @@ SPACE_MARK = "\u2581"
 """How SentencePiece vocabularies write a space."""
 
 
-class SpacePrefix(Enum):
-    """Where text is encoded as if a space stood before it."""
+@dataclass(frozen=True)
+class SpacePrefix:
+    """Where text is encoded as if a space stood before it.
 
-    NEVER = "never"
-    START = "start"
-    """At the very start of a text."""
-    ALWAYS = "always"
-    """At the start of a text and after every special token."""
+    `at_start`: at the very start of a text. `after_special`: after a special token. `doubled`: even where the text
+    begins with a space itself.
+    """
+
+    at_start: bool = False
+    after_special: bool = False
+    doubled: bool = True
+
+    def applies(self, text: str, *, after_special: bool) -> bool:
+        """Whether a space is put before `text`."""
+        wanted = self.after_special if after_special else self.at_start
+        return wanted and (self.doubled or not text.startswith(" "))
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ def build(path: Path, make: Callable[[], Backend]) -> Backend:
     try:
         return make()
     except Exception as error:  # the library raises bare Exception
-        raise ModelFileError(f"{path} has a tokenizer that contradicts itself: {error}.") from error
+        raise ModelFileError(f"{path} holds a tokenizer that cannot be built: {error}.") from error
 
 
 # Tokens that end a turn in the chat formats of the model families, whatever a file names as its end of sequence.

@@ -1,8 +1,8 @@
 """Dot products of 16 tokens with a group of a panel on Intel's tile unit (AMX int8): IR emitters.
 
-The first tile of a set holds 16 tokens x 32 bytes, the second the group's 8 vectors of 64 bytes as they lie in an 8-bit panel,
-the third the 16 x 16 sums in int32, which are exact. Four-bit quants are spread to bytes first, once per call. The tile
-shapes are set for a thread by `emit_begin` and given back by `emit_end`.
+The first tile register holds 16 tokens x 32 bytes, the second the group's 8 vectors of 64 bytes as they lie in an 8-bit
+panel, the third the 16 x 16 sums in int32, which are exact. Four-bit quants are spread to bytes first, once per call.
+The registers get their shapes by `emit_begin`, once per thread and step, and are given back by `emit_end`.
 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TDPBSSD.)
 """
 
@@ -11,13 +11,17 @@ from __future__ import annotations
 from llvmlite import ir
 
 from kvledger.model.kernels.activations import TOKENS
-from kvledger.model.kernels.emit import I8, I64, VOID, Emit, Value, vec
+from kvledger.model.kernels.emit import I8, I16, I64, VOID, Emit, Value, vec
 from kvledger.model.kernels.panels import GROUP, ROWS, PanelFormat
 
 GROUP_BYTES = ROWS * GROUP
 DOTS_BYTES = 64 * TOKENS
+AHEAD = 1
+"""Groups that the tile unit is ahead of the vector unit, which scales its sums."""
+SPACES = 2
+"""Rooms for sums in memory, used in turn: a power of two above `AHEAD`."""
 _BYTES = vec(I8, 64)
-SETS = 2
+_WORDS = vec(I16, 32)
 _SHAPES = ((TOKENS, GROUP), (GROUP // 4, 64), (TOKENS, 64))
 
 
@@ -25,7 +29,7 @@ def emit_begin(e: Emit, _: list[Value]) -> None:
     """begin(): give this thread's tile registers their shapes."""
     config = [0] * 64
     config[0] = 1
-    for tile, (rows, columns) in enumerate(_SHAPES * SETS):
+    for tile, (rows, columns) in enumerate(_SHAPES):
         config[16 + 2 * tile] = columns
         config[48 + tile] = rows
     space = _space(e, 64)
@@ -53,20 +57,22 @@ def emit_unpacked(e: Emit, format_: PanelFormat, quants: Value, groups: Value, t
         for j in range(4):
             e.prefetch(e.at(source, 2048 + 64 * j))
             packed = e.load(e.at(source, 64 * j), _BYTES)
-            shifted = e.b.lshr(e.b.bitcast(packed, vec(ir.IntType(16), 32)), ir.Constant(vec(ir.IntType(16), 32), [4] * 32))
+            shifted = e.b.lshr(
+                e.b.bitcast(packed, vec(ir.IntType(16), 32)), ir.Constant(vec(ir.IntType(16), 32), [4] * 32)
+            )
             for at, bytes_ in ((j, packed), (j + 4, e.b.bitcast(shifted, _BYTES))):
                 e.store(e.b.sub(e.b.and_(bytes_, low), e.const_bytes(format_.zero)), e.at(target, 64 * at))
     return space
 
 
 def emit_dots_space(e: Emit) -> Value:
-    """Room for the sums of `SETS` groups: 16 tokens x 16 int32 each."""
-    return _space(e, SETS * DOTS_BYTES)
+    """Room for the sums of `SPACES` groups: 16 tokens x 16 int32 each."""
+    return _space(e, SPACES * DOTS_BYTES)
 
 
-def emit_dots(e: Emit, weights: Value, tokens: Value, dots: Value, set_: int) -> None:
-    """Write the dot products of one group to `dots`, one token every 64 bytes, using tile set `set_`."""
-    rows, quants, sums = (_tile(len(_SHAPES) * set_ + i) for i in range(len(_SHAPES)))
+def emit_dots(e: Emit, weights: Value, tokens: Value, dots: Value) -> None:
+    """Write the dot products of one group to `dots`, one token every 64 bytes."""
+    rows, quants, sums = (_tile(i) for i in range(len(_SHAPES)))
     e.call("llvm.x86.tilezero", VOID, [sums])
     e.call("llvm.x86.tileloadd64", VOID, [rows, _pointer(e, tokens), e.i64(GROUP)])
     e.call("llvm.x86.tileloadd64", VOID, [quants, _pointer(e, weights), e.i64(64)])

@@ -3,9 +3,9 @@
 Keys and values of a head in a block of 16 tokens are `k[head_dim][16]` and `v[16][head_dim]` (`HeadShape` gives the
 offsets), so 16 keys are the lanes of a vector and nothing is summed across lanes but the softmax denominator.
 
-A chunk is always the same 256 positions (`CHUNK`), whatever is in the batch. Each chunk gives a partial result, and partial
-results are merged in order of position; so a decode step, which computes chunks side by side, a prompt chunk, which
-computes them one after another, and a prompt computed whole give the same bits.
+A chunk is always the same 256 positions (`CHUNK`), whatever is in the batch. Each chunk gives a partial result, and
+partial results are merged in order of position; so a decode step, which computes chunks side by side, a prompt chunk,
+which computes them one after another, and a prompt computed whole give the same bits.
 
 A *partial* is float32 [rows][head_dim] unnormalised output, then 16 row maxima, then 16 row sums.
 """
@@ -58,9 +58,9 @@ class Tile:
 def emit_attend(e: Emit, tile: Tile, args: list[Value]) -> None:
     """attend(q, kv, block_stride, table, visible, scores, partial): one tile over one chunk.
 
-    `q` float32 [rows][head_dim], scaled; `kv` the head's part of block 0; `table` int32 block numbers of this chunk, with
-    one readable entry more; `visible` how many keys of the chunk the first token sees (each later token one more, but never
-    more than the chunk holds).
+    `q` float32 [rows][head_dim], scaled; `kv` the head's part of block 0; `table` int32 block numbers of this chunk,
+    with one readable entry more; `visible` how many keys of the chunk the first token sees (each later token one more, but
+    never more than the chunk holds).
     """
     q, kv, block_stride, table, visible, scores, partial = args
     last = e.b.add(visible, e.i64(tile.tokens - 1))
@@ -128,7 +128,7 @@ def _emit_scores(e: Emit, tile: Tile, q: Value, blocks: _Blocks, num_blocks: Val
 def _emit_softmax(
     e: Emit, tile: Tile, blocks: _Blocks, num_blocks: Value, visible: Value, scores: Value, partial: Value
 ) -> None:
-    """Scores become exp(score - row maximum), exactly 0 for keys a row may not see; maxima and sums go to the partial."""
+    """Scores become exp(score - row maximum), exactly 0 for keys a row may not see; its maximum and sum are stored."""
     open_blocks = e.b.sdiv(visible, e.i64(BLOCK))
     lanes = ir.Constant(vec(I32, BLOCK), list(range(BLOCK)))
     rows_end = tile.rows * tile.shape.head_dim * 4

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 from llvmlite import ir
 
@@ -16,7 +17,8 @@ from kvledger.model.kernels.cpu import Isa
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 VOID = ir.VoidType()
-Value = ir.Value
+Value: TypeAlias = Any
+"""An `ir.Value`; llvmlite carries no types."""
 
 
 def vec(element: ir.Type, lanes: int) -> ir.VectorType:
@@ -134,7 +136,10 @@ class Emit:
 
         Range reduction by ln 2 in two parts and a degree-6 polynomial (S. Moshier, Cephes, expf).
         """
-        k = lambda value: self.const(x.type, value)  # noqa: E731
+
+        def k(value: float) -> Value:
+            return self.const(x.type, value)
+
         ints = vec(I32, x.type.count)
         clamped = self.b.select(self.b.fcmp_ordered("<", x, k(88.0)), x, k(88.0))
         clamped = self.b.select(self.b.fcmp_ordered(">", clamped, k(-87.0)), clamped, k(-87.0))
@@ -171,7 +176,7 @@ class Emit:
         return self.b.add(acc, self._halves(self._dot4_avx2, unsigned, signed))
 
     def dot4_signed(self, acc: Value, a: Value, b: Value) -> Value:
-        """As `dot4` with both factors signed, -127..127; AVX2 only, where the sign moves from one factor to the other."""
+        """As `dot4` with both factors signed; AVX2 only, where the sign moves from one factor to the other."""
         b = self.b.bitcast(b, vec(I8, 64))
         return self.b.add(acc, self._halves(self._dot4_signed_avx2, a, b))
 
@@ -192,7 +197,9 @@ class Emit:
         joined = []
         for half in range(2):
             pick = ir.Constant(vec(I32, 32), list(range(32 * half, 32 * half + 32)))
-            joined.append(operation(*(self.b.shuffle_vector(v, ir.Constant(v.type, ir.Undefined), pick) for v in (a, b))))
+            joined.append(
+                operation(*(self.b.shuffle_vector(v, ir.Constant(v.type, ir.Undefined), pick) for v in (a, b)))
+            )
         return self.b.shuffle_vector(*joined, ir.Constant(vec(I32, 16), list(range(16))))
 
     # -- control ----------------------------------------------------------------------------------------------------

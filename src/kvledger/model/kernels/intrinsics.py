@@ -1,16 +1,18 @@
-"""The few machine operations that the step loop needs and Numba does not offer."""
+"""The few machine operations that the step loop and the plain kernels need and Numba does not offer."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_I64 = ir.IntType(64)
+_I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+_F32 = ir.FloatType()
 
 
 @intrinsic
@@ -19,9 +21,7 @@ def call(typingctx, address, args):
 
     def codegen(context, builder, signature, values):
         target, packed = values
-        arguments = [
-            builder.sext(v, _I64) if v.type.width < 64 else v for v in cgutils.unpack_tuple(builder, packed)
-        ]
+        arguments = [builder.sext(v, _I64) if v.type.width < 64 else v for v in cgutils.unpack_tuple(builder, packed)]
         function_type = ir.FunctionType(ir.VoidType(), [_I64] * len(arguments))
         builder.call(builder.inttoptr(target, function_type.as_pointer()), arguments)
         return context.get_dummy_value()
@@ -66,5 +66,80 @@ def relax(typingctx):
 
 def yield_address() -> int:
     """The address of a C function that gives the rest of this thread's time slice to others."""
-    library, name = (ctypes.windll.kernel32, "SwitchToThread") if os.name == "nt" else (ctypes.CDLL(None), "sched_yield")
+    library, name = (
+        (ctypes.windll.kernel32, "SwitchToThread") if os.name == "nt" else (ctypes.CDLL(None), "sched_yield")
+    )
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+
+# -- numbers in memory, for the plain kernels --------------------------------------------------------------------------
+
+
+def _peek(stored: ir.Type, result: types.Type, widen: str = "") -> Any:
+    """peek(address): the number stored there, which need not be aligned; integers become int64."""
+
+    @intrinsic
+    def peek(typingctx, address):
+        def codegen(context, builder, signature, values):
+            value = builder.load(builder.inttoptr(values[0], stored.as_pointer()), align=1, typ=stored)
+            return getattr(builder, widen)(value, _I64) if widen else value
+
+        return result(types.int64), codegen
+
+    return peek
+
+
+def _poke(stored: ir.Type, given: types.Type) -> Any:
+    """poke(address, value): store the number; of integers, the low bits."""
+
+    @intrinsic
+    def poke(typingctx, address, value):
+        def codegen(context, builder, signature, values):
+            number = values[1] if stored is _F32 else builder.trunc(values[1], stored)
+            builder.store(number, builder.inttoptr(values[0], stored.as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.none(types.int64, given), codegen
+
+    return poke
+
+
+peek_i8 = _peek(_I8, types.int64, "sext")
+peek_u8 = _peek(_I8, types.int64, "zext")
+peek_u16 = _peek(_I16, types.int64, "zext")
+peek_i32 = _peek(_I32, types.int64, "sext")
+peek_f32 = _peek(_F32, types.float32)
+poke_i8 = _poke(_I8, types.int64)
+poke_u16 = _poke(_I16, types.int64)
+poke_i32 = _poke(_I32, types.int64)
+poke_f32 = _poke(_F32, types.float32)
+
+
+@intrinsic
+def fma(typingctx, a, b, c):
+    """a * b + c in float32, rounded once."""
+
+    def codegen(context, builder, signature, values):
+        return builder.fma(*values)
+
+    return types.float32(types.float32, types.float32, types.float32), codegen
+
+
+@intrinsic
+def bits_of(typingctx, number):
+    """The 32 bits of a float32, as an int64 that is not negative."""
+
+    def codegen(context, builder, signature, values):
+        return builder.zext(builder.bitcast(values[0], _I32), _I64)
+
+    return types.int64(types.float32), codegen
+
+
+@intrinsic
+def float_of(typingctx, bits):
+    """The float32 that the low 32 bits stand for."""
+
+    def codegen(context, builder, signature, values):
+        return builder.bitcast(builder.trunc(values[0], _I32), _F32)
+
+    return types.float32(types.int64), codegen

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import llvmlite.binding as llvm
 import numba
@@ -22,6 +23,9 @@ from llvmlite import ir
 
 from kvledger.model.kernels.cpu import Isa, features
 from kvledger.model.kernels.emit import I64, VOID, Emit
+
+# Numba's settings, as a value whose attributes are not declared anywhere.
+settings: Any = numba.config
 
 Build = Callable[[Emit, list[ir.Value]], None]
 
@@ -34,21 +38,39 @@ def cache_folder() -> Path:
     sources = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
         sources.update(path.read_bytes())
-    for fact in (llvm.get_host_cpu_name(), ",".join(sorted(features())), metadata.version("llvmlite"), numba.__version__):
+    for fact in (
+        llvm.get_host_cpu_name(),
+        ",".join(sorted(features())),
+        metadata.version("llvmlite"),
+        numba.__version__,
+    ):
         sources.update(fact.encode() + b"\n")
     root = os.environ.get("NUMBA_CACHE_DIR") or os.path.join(platformdirs.user_cache_dir("kvledger"), "kernels")
     return Path(root) / sources.hexdigest()[:16]
 
 
-def address_of(name: str, num_args: int, build: Build, isa: Isa) -> int:
-    """The address of a C function `void name(int64 * num_args)`; `name` must say everything that `build` depends on."""
-    return _address_of(name, num_args, build, isa)
+def is_warm() -> bool:
+    """Whether an earlier process has left compiled kernels; if not, the first model takes seconds to prepare."""
+    return cache_folder().is_dir()
+
+
+def kept(function: Callable[..., None]) -> Callable[..., None]:
+    """Compile with Numba, without the interpreter lock, and keep the machine code in `cache_folder`."""
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_folder())
+    try:
+        return numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:  # no folder that can be written
+        return numba.njit(nogil=True)(function)
+    finally:
+        settings.CACHE_DIR = before
 
 
 _addresses: dict[tuple[str, Isa], int] = {}
 
 
-def _address_of(name: str, num_args: int, build: Build, isa: Isa) -> int:
+def address_of(name: str, num_args: int, build: Build, isa: Isa) -> int:
+    """The address of a C function `void name(int64 * num_args)`; `name` must say everything that `build` depends on."""
     key = (name, isa)
     if key not in _addresses:
         stored = cache_folder() / f"{name}.{isa.value}.o"

@@ -1,12 +1,12 @@
 """Matrix times token rows, for one panel of 16 output columns: IR emitters.
 
-Signature of every kernel (all int64, the pointers as addresses): `linear(panel, rows, groups, tokens, out, out_stride)`.
+Signature of every kernel: `linear(panel, rows, groups, tokens, out, out_stride)`, all int64, the pointers as addresses.
 `rows` begins a tile of activation rows (`activations.py`); `out` is float32 rows `out_stride` bytes apart, of which 16
 columns are written, or added to in the `add` variant.
 
 With int8 rows the sum over a group of 32 columns is exact in int32, and groups are added in order in float32:
-`acc = fma(float(dot) * scale, row_scale, acc)`, then for formats with a minimum `acc = fma(minimum, scaled_sum, acc)`. With
-float32 rows it is `acc = fma(weight, x, acc)` column by column. Neither depends on how many tokens share the call.
+`acc = fma(float(dot) * scale, row_scale, acc)`, then for formats with a minimum `acc = fma(minimum, scaled_sum, acc)`.
+With float32 rows it is `acc = fma(weight, x, acc)` column by column. Neither depends on how many tokens share the call.
 """
 
 from __future__ import annotations
@@ -66,15 +66,13 @@ def emit_linear(e: Emit, format_: PanelFormat, int8_rows: bool, add: bool, args:
 def _store_sums(e: Emit, sums: list[Value], out: Value, out_stride: Value, add: bool) -> None:
     for t, total in enumerate(sums):
         address = e.at(out, e.times(out_stride, t))
-        if add:
-            total = e.b.fadd(e.load(address, LANES_F32), total)
-        e.store(total, address)
+        e.store(e.b.fadd(e.load(address, LANES_F32), total) if add else total, address)
 
 
 def _emit_int8_tile(e: Emit, panel: _Panel, row: Row, size: int) -> list[Value]:
     format_ = panel.format
     totals = [e.variable(e.const(LANES_F32, 0.0)) for _ in range(size)]
-    # AVX-512 multiplies unsigned by signed bytes: signed weights are raised by 128, which the activations' sum takes off.
+    # AVX-512 multiplies unsigned by signed bytes: signed weights are raised by 128, which the sums take off again.
     raised = 128 if format_.bits == 8 and e.has_avx512 else format_.zero
     dot4 = e.dot4_signed if format_.bits == 8 and not e.has_avx512 else e.dot4
     with e.loop(row.groups) as g:
@@ -131,39 +129,33 @@ def _emit_amx_tile(e: Emit, panel: _Panel, row: Row, size: int) -> list[Value]:
     totals = [e.variable(e.const(LANES_F32, 0.0)) for _ in range(size)]
     dots = amx.emit_dots_space(e)
 
-    def start(g: Value, set_: int) -> None:
-        weights = e.at(panel.bytes, e.times(g, amx.GROUP_BYTES))
-        amx.emit_dots(e, weights, row.values(g), e.at(dots, set_ * amx.DOTS_BYTES), set_)
+    def start(g: Value) -> None:
+        amx.emit_dots(e, e.at(panel.bytes, e.times(g, amx.GROUP_BYTES)), row.values(g), _dots_of(e, dots, g))
 
-    def add_scaled(g: Value, set_: int) -> None:
+    # The tile unit runs ahead of the scaling below, by enough groups to hide the way through memory.
+    last = e.b.sub(row.groups, e.i64(1))
+    for ahead in range(amx.AHEAD):
+        start(_least(e, e.i64(ahead), last))
+    with e.loop(row.groups) as g:
+        start(_least(e, e.at(g, amx.AHEAD), last))
         scale = _load_scale(e, panel, g, 0)
         minimum = _load_minimum(e, panel, g) if panel.format.has_minimum else None
+        space = _dots_of(e, dots, g)
         for t, total in enumerate(totals):
-            dot = e.load(e.at(dots, set_ * amx.DOTS_BYTES + 64 * t), LANES_I32)
-            scaled = e.b.fmul(e.b.sitofp(dot, LANES_F32), scale)
+            scaled = e.b.fmul(e.b.sitofp(e.load(e.at(space, 64 * t), LANES_I32), LANES_F32), scale)
             value = e.fma(scaled, e.broadcast(row.scale(g, t), F32, ROWS), e.get(total))
             if minimum is not None:
                 value = e.fma(minimum, e.broadcast(row.scaled_sum(g, t), F32, ROWS), value)
             e.set(total, value)
-
-    # The tile unit works on one group while the vector unit scales the one before: two sets of tiles in turn.
-    start(e.i64(0), 0)
-    pairs = e.b.sdiv(e.b.sub(row.groups, e.i64(1)), e.i64(2))
-    with e.loop(pairs) as pair:
-        g = e.times(pair, 2)
-        start(e.at(g, 1), 1)
-        add_scaled(g, 0)
-        start(e.at(g, 2), 0)
-        add_scaled(e.at(g, 1), 1)
-    g = e.times(pairs, 2)
-    with e.b.if_else(e.b.icmp_signed("==", e.b.sub(row.groups, g), e.i64(1))) as (odd, even):
-        with odd:
-            add_scaled(g, 0)
-        with even:
-            start(e.at(g, 1), 1)
-            add_scaled(g, 0)
-            add_scaled(e.at(g, 1), 1)
     return [e.get(total) for total in totals]
+
+
+def _dots_of(e: Emit, dots: Value, g: Value) -> Value:
+    return e.at(dots, e.times(e.b.and_(g, e.i64(amx.SPACES - 1)), amx.DOTS_BYTES))
+
+
+def _least(e: Emit, a: Value, b: Value) -> Value:
+    return e.b.select(e.b.icmp_signed("<", a, b), a, b)
 
 
 def _load_scale(e: Emit, panel: _Panel, g: Value, part: int) -> Value:
@@ -239,7 +231,9 @@ def emit_embed(e: Emit, format_: PanelFormat, args: list[Value]) -> None:
             if format_.bits == 4:
                 quant = e.b.and_(e.b.lshr(quant, e.const(one, 4 * half)), e.const(one, 15))
             part = k * format_.scales_per_group // GROUP
-            scale_at = e.at(scales, e.times(g, format_.scales_bytes(1)), part * scale_row, e.times(lane, format_.scale_bytes))
+            scale_at = e.at(
+                scales, e.times(g, format_.scales_bytes(1)), part * scale_row, e.times(lane, format_.scale_bytes)
+            )
             scale = e.load_f32(scale_at, 1, stored)
             value = e.b.sitofp(e.b.sub(quant, e.const(one, format_.zero)), vec(F32, 1))
             if format_.has_minimum:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +73,7 @@ FORMATS: dict[Format, PanelFormat] = {
 
 @dataclass(frozen=True)
 class Panels:
-    """A packed matrix. `data` uint8 [panels, panel_bytes], 64-byte aligned; `rows` before padding to a multiple of 16."""
+    """A packed matrix. `data` is uint8 [panels, panel_bytes], 64-byte aligned; `rows` counts no padding."""
 
     format: PanelFormat
     rows: int
@@ -88,10 +89,9 @@ class Panels:
         return self.cols // GROUP
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype | type) -> NDArray:
+def aligned(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
     """An array of zeros that begins on a 64-byte boundary."""
-    dtype = np.dtype(dtype)
-    size = int(np.prod(shape)) * dtype.itemsize
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(dtype).reshape(shape)
@@ -125,18 +125,18 @@ def pack(tensor: Tensor) -> Panels:
     return Panels(format_, tensor.rows, tensor.cols, data)
 
 
-# Each of the functions below takes raw blocks [rows, bytes] and returns quads of quants as uint32 [rows, groups * quads],
-# scales [rows, groups * scales_per_group] and minima [rows, groups] or None. Layouts: ggml-common.h and the
-# dequantize_row functions of llama.cpp.
+# Each of the functions below takes raw blocks [rows, bytes] and returns quads of quants uint32 [rows, groups * quads],
+# scales [rows, groups * scales_per_group] and minima [rows, groups] or None. Layouts: ggml-common.h and the functions
+# dequantize_row of llama.cpp.
 
-_Parts = tuple[NDArray[np.uint32], NDArray, NDArray | None]
+_Parts = tuple[NDArray[np.uint32], NDArray[Any], NDArray[Any] | None]
 
 
 def _half(blocks: NDArray[np.uint8], offset: int) -> NDArray[np.float16]:
     return np.ascontiguousarray(blocks[..., offset : offset + 2]).view(np.float16)[..., 0]
 
 
-def _quads(quants: NDArray[np.uint8], rows: int) -> NDArray[np.uint32]:
+def _quads(quants: NDArray[Any], rows: int) -> NDArray[np.uint32]:
     return np.ascontiguousarray(quants).view(np.uint32).reshape(rows, -1)
 
 

@@ -1,6 +1,7 @@
 """Row-wise work between the matrices: norm, quantisation, gating, rotary positions. IR emitters.
 
-What a linear kernel will multiply is written as activation rows (`activations.py`), int8 or float32. All arguments are int64; pointers are addresses, strides are in bytes.
+What a linear kernel will multiply is written as activation rows (`activations.py`), int8 or float32. All arguments are
+int64; pointers are addresses, strides are in bytes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,25 @@ def emit_norm(e: Emit, eps: float, int8: bool, args: list[Value]) -> None:
         values = e.load(e.at(x, offset), vec(F32, GROUP))
         values = e.b.fmul(e.b.fmul(values, e.splat(inverse, GROUP)), e.load(e.at(weight, offset), vec(F32, GROUP)))
         _store_group(e, values, row, g)
+
+
+def emit_norm_twice(e: Emit, eps: float, args: list[Value]) -> None:
+    """norm_twice(x, weight, cols, rows, token, rest): as `norm`, int8, and what the rounding lost into row `rest`.
+
+    The sum of the products with both rows is as good as one with 15-bit activations.
+    """
+    x, weight, cols, rows, token, rest = args
+    inverse = _inverse_rms(e, x, cols, eps)
+    groups = e.b.sdiv(cols, e.i64(GROUP))
+    first, second = (Row.of(e, rows, number, groups, True) for number in (token, rest))
+    with e.loop(groups) as g:
+        offset = e.times(g, 4 * GROUP)
+        values = e.load(e.at(x, offset), vec(F32, GROUP))
+        values = e.b.fmul(e.b.fmul(values, e.splat(inverse, GROUP)), e.load(e.at(weight, offset), vec(F32, GROUP)))
+        _store_group(e, values, first, g)
+        quants = e.load_f32(first.values(g), GROUP, I8)
+        stored = e.b.fmul(quants, e.broadcast(first.scale(g), F32, GROUP))
+        _store_group(e, e.b.fsub(values, stored), second, g)
 
 
 def _inverse_rms(e: Emit, x: Value, cols: Value, eps: float, lanes: int = LANES) -> Value:
@@ -129,9 +149,9 @@ def emit_rotate(
     """rotate(row, k_row, v_row, angles, q_out, q_stride, kv, slot, bias, q_norm, k_norm): one token of one layer.
 
     Adds the biases, normalises heads (Qwen3), rotates q and k by the token's `angles` (cosines then sines, head_dim / 2
-    each, half-split order), scales q by 1 / sqrt(head_dim), and stores q to `q_out` (one KV head's query heads together,
-    `q_stride` to the next KV head's) and k and v to slot number `slot` of the block at `kv`. `bias` points to the biases
-    of q, k and v in one float32 vector; the norms to head_dim weights.
+    each, half-split order), scales q by 1 / sqrt(head_dim), and stores q to `q_out` (one KV head's query heads
+    together, `q_stride` to the next KV head's) and k and v to slot number `slot` of the block at `kv`. `bias` points
+    to the biases of q, k and v in one float32 vector; the norms to head_dim weights.
     """
     q_row, k_row, v_row, angles, q_out, q_stride, kv, slot, biases, q_norm, k_norm = args
     dim, block = shape.head_dim, _KVBlock(e, shape, block_size, kv, slot)
@@ -149,7 +169,9 @@ def emit_rotate(
             target = e.at(q_out, e.b.mul(h, q_stride), e.times(i, size))
             for offset, values in _rotated(e, dim, head, angles, q_norm if qk_norm else None, eps):
                 e.store(e.b.fmul(values, e.const(values.type, dim**-0.5)), e.at(target, 4 * offset))
-        block.store_key(h, list(_rotated(e, dim, e.at(k_row, e.times(h, size)), angles, k_norm if qk_norm else None, eps)))
+        block.store_key(
+            h, list(_rotated(e, dim, e.at(k_row, e.times(h, size)), angles, k_norm if qk_norm else None, eps))
+        )
         head = e.at(v_row, e.times(h, size))
         width = _width(dim)
         block.store_value(h, [(at, e.load(e.at(head, 4 * at), vec(F32, width))) for at in range(0, dim, width)])

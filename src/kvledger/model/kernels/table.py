@@ -30,6 +30,9 @@ class KernelTable:
     def norm(self, eps: float, int8: bool) -> int:
         return self._get(f"norm_{_number(eps)}_{_kind(int8)}", 5, lambda e, args: rows.emit_norm(e, eps, int8, args))
 
+    def norm_twice(self, eps: float) -> int:
+        return self._get(f"norm_{_number(eps)}_twice", 6, lambda e, args: rows.emit_norm_twice(e, eps, args))
+
     def quantise(self, int8: bool) -> int:
         return self._get(f"quantise_{_kind(int8)}", 4, lambda e, args: rows.emit_quantise(e, int8, args))
 

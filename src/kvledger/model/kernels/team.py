@@ -1,7 +1,7 @@
 """The threads that run a step together.
 
-The caller is thread 0; the others sleep between steps. Because all of them must be running at once for the barriers of a
-step to open, a team never has more threads than cores, and `run` takes one step at a time.
+The caller is thread 0; the others sleep between steps. Because all of them must be running at once for the barriers of
+a step to open, a team never has more threads than cores, and `run` takes one step at a time.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ class Team:
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._lock = threading.Lock()
-        self._work: tuple[step.Model, step.Buffers, step.Batch] | None = None
+        self._work: step.Batch | None = None
         self._start = [threading.Semaphore(0) for _ in range(threads - 1)]
         self._done = threading.Semaphore(0)
         for number in range(1, threads):
             threading.Thread(target=self._help, args=(number,), name=f"kernel-{number}", daemon=True).start()
 
-    def run(self, model: step.Model, buffers: step.Buffers, batch: step.Batch) -> None:
+    def run(self, batch: step.Batch) -> None:
         """Run one step on all threads; returns when it is complete."""
         with self._lock:
-            self._work = (model, buffers, batch)
+            self._work = batch
             for start in self._start:
                 start.release()
-            step.run(0, self.threads, model, buffers, batch)
+            step.run(0, self.threads, batch)
             for _ in self._start:
                 self._done.acquire()
 
@@ -37,5 +37,5 @@ class Team:
         while True:
             self._start[number - 1].acquire()
             assert self._work is not None
-            step.run(number, self.threads, *self._work)
+            step.run(number, self.threads, self._work)
             self._done.release()

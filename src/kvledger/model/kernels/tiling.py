@@ -53,5 +53,8 @@ def divide(spans: Sequence[tuple[int, int]], heights: Sequence[int], num_kv_head
             slots += chunks
         else:
             units.append((i, 0, chunks, -1))
-    arrays = (np.array(rows, np.int64).reshape(-1, width) for rows, width in ((tiles, 4), (units, 4), (merges, 3)))
-    return Work(*arrays, num_partials=slots)
+    return Work(_table(tiles, 4), _table(units, 4), _table(merges, 3), slots)
+
+
+def _table(rows: Sequence[tuple[int, ...]], width: int) -> NDArray[np.int64]:
+    return np.array(rows, np.int64).reshape(-1, width)

@@ -15,9 +15,7 @@ from kvledger.model.kernels.rows import HeadShape
 class Workspace:
     """Buffers for one model. `logits` is float32 [rows, padded vocabulary], valid until the next step."""
 
-    def __init__(
-        self, shape: HeadShape, *, num_layers: int, hidden: int, ffn: int, logits: int, threads: int
-    ) -> None:
+    def __init__(self, shape: HeadShape, *, num_layers: int, hidden: int, ffn: int, logits: int, threads: int) -> None:
         self._shape = shape
         self._threads = threads
         q_size, kv_size = (heads * shape.head_dim for heads in (shape.num_heads, shape.num_kv_heads))
@@ -39,24 +37,35 @@ class Workspace:
         self._partial_offset = max(score_bytes(), step.GATE_TOKENS * 256)
         scratch = self._partial_offset + 2 * partial_bytes(shape.head_dim)
         self._scratch = aligned((threads, (scratch + 4095) // 4096 * 4096), np.uint8)
-        self._counters = aligned(((num_layers + 1) * 8 * step.COUNTER_BYTES // 8,), np.int64)
+        num_counters = 1 + (num_layers + 1) * step.COUNTERS
+        self._counters = aligned((num_counters * step.COUNTER_BYTES // 8,), np.int64)
 
     def fresh_counters(self) -> NDArray[np.int64]:
         """The barrier and work counters of a step, all zero."""
         self._counters[:] = 0
         return self._counters
 
-    def buffers(self, tokens: int, logits: int, partials: int) -> step.Buffers:
-        """Addresses of buffers for `tokens` tokens, `logits` rows of logits, `partials` partial results per KV head."""
+    def buffers(self, tokens: int, logits: int, partials: int) -> np.void:
+        """A `step.BUFFERS` record with room for so many tokens, rows of logits, and partial results per KV head."""
+        grown = False
         if tokens > self._capacity:
             self._capacity = (max(tokens, 2 * self._capacity) + TOKENS - 1) // TOKENS * TOKENS
             self._memory = {name: aligned((self._capacity, width), np.uint8) for name, width in self._widths.items()}
+            grown = True
         if logits > len(self.logits):
             self.logits = aligned((logits, self.logits.shape[1]), np.float32)
+            grown = True
         if partials * self._shape.num_kv_heads > len(self._partials):
             self._partials = aligned((partials * self._shape.num_kv_heads, self._partials.shape[1]), np.uint8)
+            grown = True
+        if grown:
+            self._record = self._addresses()
+        return self._record
+
+    def _addresses(self) -> np.void:
         address = {name: array.ctypes.data for name, array in self._memory.items()}
-        return step.Buffers(
+        return step.filled(
+            step.BUFFERS,
             x=address["x"],
             x_stride=self._widths["x"],
             rows=address["rows"],
