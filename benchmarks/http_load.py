@@ -142,8 +142,9 @@ async def put_load(url: str, load: Load, number: int) -> Round:
     """Run round `number` against the server at `url`."""
     limits = httpx.Limits(max_connections=load.clients)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
+        model = (await http.get("/v1/models")).json()["data"][0]["id"]
         start = time.perf_counter()
-        answers = await asyncio.gather(*(client(http, load, number, i) for i in range(load.clients)))
+        answers = await asyncio.gather(*(client(http, model, load, number, i) for i in range(load.clients)))
         elapsed = time.perf_counter() - start
     flat = [answer for row in answers for answer in row]
     output_tokens = sum(answer.output_tokens for answer in flat)
@@ -157,9 +158,9 @@ async def put_load(url: str, load: Load, number: int) -> Round:
     )
 
 
-async def client(http: httpx.AsyncClient, load: Load, number: int, index: int) -> list[Answer]:
+async def client(http: httpx.AsyncClient, model: str, load: Load, number: int, index: int) -> list[Answer]:
     """One client: its completions one after another."""
-    return [await complete(http, prompt(number, index, i), load.max_tokens) for i in range(load.requests)]
+    return [await complete(http, model, prompt(number, index, i), load.max_tokens) for i in range(load.requests)]
 
 
 def prompt(number: int, index: int, request: int) -> str:
@@ -169,10 +170,10 @@ def prompt(number: int, index: int, request: int) -> str:
     return f"{topics[0]}: write a long and detailed essay that brings together {', '.join(topics[1:])}."
 
 
-async def complete(http: httpx.AsyncClient, text: str, max_tokens: int) -> Answer:
+async def complete(http: httpx.AsyncClient, model: str, text: str, max_tokens: int) -> Answer:
     """Stream one chat completion. Events are only collected while it runs, and parsed afterwards."""
     body = {
-        "model": "default",
+        "model": model,
         "messages": [{"role": "user", "content": text}],
         "max_tokens": max_tokens,
         "temperature": 0,

@@ -126,10 +126,7 @@ def test_a_prompt_of_200_000_tokens(served):
         running = served.ask(stream=True, max_tokens=200)
         next(running)
         refused = pool.submit(served.ask, [{"role": "user", "content": "The quick brown fox jumps. " * 33_000}])
-        pauses, last = [], time.monotonic()
-        for _ in running:
-            pauses.append(time.monotonic() - last)
-            last = time.monotonic()
+        assert list(running)[-1].choices[0].finish_reason in ("stop", "length")
         with pytest.raises(openai.BadRequestError, match=r"needs \d{6} tokens") as caught:
             refused.result()
     assert caught.value.code == "context_length_exceeded"

@@ -6,15 +6,19 @@ import asyncio
 import errno
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import uvicorn
 from starlette.applications import Starlette
 
 from kvledger.errors import KvledgerError
+
+if sys.platform != "win32":
+    import resource
 
 UNREAD_TIMEOUT = 60
 """Seconds that a client may leave the data sent to it unread, or its network lose it, before it counts as gone."""
@@ -48,7 +52,12 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def listen(listener: socket.socket) -> None:
-    """Start to take connections; raises `AddressError` where somebody else was faster."""
+    """Start to take connections, as many as the system permits this process; raises `AddressError` where somebody else
+    was faster."""
+    if sys.platform != "win32":
+        with suppress(ValueError, OSError):  # the usual limit of 1,024 open files is soon reached
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     host, port = listener.getsockname()[:2]
     try:
         listener.listen(2048)

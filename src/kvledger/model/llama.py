@@ -195,7 +195,7 @@ class LlamaModel:
         tokens = np.concatenate([run.tokens for run in runs]).astype(np.int64)
         lengths = [len(run.tokens) for run in runs]
         self._check(runs, tokens, pool)
-        width = max(len(run.table) for run in runs) + 2
+        width = max(len(run.table) for run in runs) + 3
         tables = np.zeros((len(runs), width), np.int32)
         positions = np.empty(len(tokens), np.int64)
         selected: list[int] = []

@@ -59,8 +59,8 @@ def emit_attend(e: Emit, tile: Tile, args: list[Value]) -> None:
     """attend(q, kv, block_stride, table, visible, scores, partial): one tile over one chunk.
 
     `q` float32 [rows][head_dim], scaled; `kv` the head's part of block 0; `table` int32 block numbers of this chunk,
-    with one readable entry more; `visible` how many keys of the chunk the first token sees (each later token one more, but
-    never more than the chunk holds).
+    with three readable entries more; `visible` how many keys of the chunk the first token sees (each later token one
+    more, but never more than the chunk holds).
     """
     q, kv, block_stride, table, visible, scores, partial = args
     last = e.b.add(visible, e.i64(tile.tokens - 1))
@@ -104,14 +104,18 @@ def _emit_scores(e: Emit, tile: Tile, q: Value, blocks: _Blocks, num_blocks: Val
     with e.loop(passes) as p:
         first = e.times(p, at_once)
         here = [blocks.address(e.b.add(first, e.i64(i))) for i in range(at_once)]
-        ahead = blocks.address(e.b.add(first, e.i64(at_once))) if at_once == 1 else None
+        # Blocks lie scattered, so the processor cannot guess what comes next: the keys of the next blocks, and these
+        # blocks' values, which are wanted once the scores are complete.
+        ahead = [blocks.address(e.b.add(first, e.i64(at_once + i))) for i in range(at_once)]
+        ahead += [e.at(block, shape.value_offset(BLOCK)) for block in here]
         sums = [[e.variable(e.const(KEYS, 0.0)) for _ in here] for _ in rows]
         with e.loop(shape.head_dim // step) as outer:
             for inner in range(step):
                 key_at = e.at(e.times(outer, step * BLOCK * element), inner * BLOCK * element)
                 keys = [e.load_f32(e.at(block, key_at), BLOCK, shape.stored) for block in here]
-                if ahead is not None and inner * BLOCK * element % 64 == 0:
-                    e.prefetch(e.at(ahead, key_at))
+                if inner * BLOCK * element % 64 == 0:
+                    for block in ahead:
+                        e.prefetch(e.at(block, key_at))
                 for r in rows:
                     query = e.broadcast(e.at(q, e.times(outer, step * 4), 4 * (r * shape.head_dim + inner)), F32, BLOCK)
                     for i, key in enumerate(keys):
@@ -175,13 +179,9 @@ def _emit_values(e: Emit, tile: Tile, blocks: _Blocks, num_blocks: Value, scores
         sums = [[e.variable(e.const(vec(F32, width), 0.0)) for _, width in columns] for _ in rows]
         with e.loop(num_blocks) as i:
             values = e.at(blocks.address(i), shape.value_offset(BLOCK))
-            ahead = e.at(blocks.address(e.b.add(i, e.i64(1))), shape.value_offset(BLOCK))
             with e.loop(BLOCK // step) as outer:
                 for inner in range(step):
                     row_at = e.at(e.times(outer, step * shape.head_dim * element), inner * shape.head_dim * element)
-                    if begin == 0:
-                        for line in range(0, shape.head_dim * element, 64):
-                            e.prefetch(e.at(ahead, row_at, line))
                     loaded = [
                         e.load_f32(e.at(values, row_at, at * element), width, shape.stored) for at, width in columns
                     ]

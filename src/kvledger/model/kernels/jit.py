@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +21,7 @@ import llvmlite.binding as llvm
 import numba
 import platformdirs
 from llvmlite import ir
+from numba import types
 
 from kvledger.model.kernels.cpu import Isa, features
 from kvledger.model.kernels.emit import I64, VOID, Emit
@@ -29,7 +31,7 @@ settings: Any = numba.config
 
 Build = Callable[[Emit, list[ir.Value]], None]
 
-_keep_alive: list[llvm.ExecutionEngine] = []
+_keep_alive: list[Any] = []
 
 
 @cache
@@ -54,14 +56,38 @@ def is_warm() -> bool:
     return cache_folder().is_dir()
 
 
-def kept(function: Callable[..., None]) -> Callable[..., None]:
+def kept(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile with Numba, without the interpreter lock, and keep the machine code in `cache_folder`."""
+    with _numba_cache():
+        try:
+            return numba.njit(nogil=True, cache=True)(function)
+        except RuntimeError:  # no folder that can be written
+            return numba.njit(nogil=True)(function)
+
+
+def kept_address(function: Callable[..., None]) -> int:
+    """The address of a C function of int64 arguments, compiled and kept as `kept` does it.
+
+    The arguments are those of `function`, which may close over numbers and tuples of numbers only: they are part of what
+    its machine code is found by.
+    """
+    signature = types.void(*[types.int64] * function.__code__.co_argcount)
+    with _numba_cache():
+        try:
+            compiled = numba.cfunc(signature, cache=True)(function)
+        except RuntimeError:
+            compiled = numba.cfunc(signature)(function)
+    _keep_alive.append(compiled)
+    return int(compiled.address)
+
+
+@contextmanager
+def _numba_cache() -> Iterator[None]:
+    """Within it, Numba's own cache lies in `cache_folder`."""
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(cache_folder())
     try:
-        return numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # no folder that can be written
-        return numba.njit(nogil=True)(function)
+        yield
     finally:
         settings.CACHE_DIR = before
 

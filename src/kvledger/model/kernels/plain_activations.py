@@ -8,10 +8,10 @@ from kvledger.model.kernels.activations import TOKENS
 from kvledger.model.kernels.intrinsics import poke_f32, poke_i8, poke_i32
 from kvledger.model.kernels.jit import kept
 from kvledger.model.kernels.panels import GROUP
-from kvledger.model.kernels.plain_numbers import ZERO, Lanes, f32
+from kvledger.model.kernels.plain_numbers import ZERO, Values, f32
 from kvledger.model.kernels.rows import LEAST_PEAK
 
-_LEAST_PEAK, _MOST, _STEP = f32(LEAST_PEAK), f32(127.0), f32(1 / 127)
+_LEAST_PEAK, _MOST, STEP = f32(LEAST_PEAK), f32(127.0), f32(1 / 127)
 _TILE_GROUP = TOKENS * GROUP + 3 * 4 * TOKENS  # bytes of a group in an int8 tile
 
 
@@ -43,7 +43,7 @@ def inverse_of(peak: np.float32) -> np.float32:
 
 
 @kept
-def peak_of(values: Lanes) -> np.float32:
+def peak_of(values: Values) -> np.float32:
     """The largest absolute value."""
     peak = ZERO
     for value in values:
@@ -52,7 +52,7 @@ def peak_of(values: Lanes) -> np.float32:
 
 
 @kept
-def store_group(values: Lanes, rows: int, token: int, groups: int, group: int, int8: bool) -> None:
+def store_group(values: Values, rows: int, token: int, groups: int, group: int, int8: bool) -> None:
     """Write 32 values as group number `group` of a row."""
     if not int8:
         address = float_group(rows, token, groups, group)
@@ -61,7 +61,7 @@ def store_group(values: Lanes, rows: int, token: int, groups: int, group: int, i
         return
     address = quant_group(rows, token, groups, group)
     peak = peak_of(values)
-    inverse, scale, total = inverse_of(peak), peak * _STEP, 0
+    inverse, scale, total = inverse_of(peak), peak * STEP, 0
     for k in range(GROUP):
         quant = int(np.rint(values[k] * inverse))
         poke_i8(address + k, quant)

@@ -14,7 +14,7 @@ from kvledger.model.kernels.intrinsics import bits_of, float_of, fma, peek_f32, 
 from kvledger.model.kernels.jit import kept
 
 f32 = np.float32
-Lanes = NDArray[np.float32]
+Values = NDArray[np.float32]
 
 ZERO, ONE = f32(0.0), f32(1.0)
 _EXP_MOST, _EXP_LEAST = f32(88.0), f32(-87.0)
@@ -88,7 +88,7 @@ def maximum(a: np.float32, b: np.float32) -> np.float32:
 
 
 @kept
-def sum_lanes(lanes: Lanes) -> np.float32:
+def sum_lanes(lanes: Values) -> np.float32:
     """All lanes added by halving: lane i and lane i + n / 2, and so on. Overwrites them."""
     half = len(lanes)
     while half > 1:
@@ -99,7 +99,7 @@ def sum_lanes(lanes: Lanes) -> np.float32:
 
 
 @kept
-def peak_lanes(lanes: Lanes) -> np.float32:
+def peak_lanes(lanes: Values) -> np.float32:
     """The largest lane, found by halving. Overwrites them."""
     half = len(lanes)
     while half > 1:

@@ -15,6 +15,8 @@ from kvledger.model.kernels.emit import F16, F32, I8, I32, Emit, Value, vec
 from kvledger.model.kernels.panels import GROUP
 
 LANES = 16
+LEAST_PEAK = 1e-36
+"""Numbers that are all smaller count as zeros when they are rounded to int8, since 127 / peak could overflow."""
 
 
 def emit_norm(e: Emit, eps: float, int8: bool, args: list[Value]) -> None:
@@ -91,8 +93,7 @@ def _store_group(e: Emit, values: Value, row: Row, group: Value) -> None:
         e.store(values, row.values(group))
         return
     peak = e.reduce(e.unary("fabs", values), e.maximum)
-    is_zero = e.b.fcmp_ordered("==", peak, e.const(F32, 0.0))
-    inverse = e.b.select(is_zero, e.const(F32, 0.0), e.b.fdiv(e.const(F32, 127.0), peak))
+    inverse = _inverse_of(e, peak)
     scale = e.b.fmul(peak, e.const(F32, 1 / 127))
     quants = e.b.fptosi(e.unary("rint", e.b.fmul(values, e.splat(inverse, GROUP))), vec(I32, GROUP))
     total = e.reduce(quants, e.b.add)
@@ -100,6 +101,12 @@ def _store_group(e: Emit, values: Value, row: Row, group: Value) -> None:
     e.store(scale, row.scale(group))
     e.store(e.b.sub(e.const(I32, 0), total), row.negated_sum(group))
     e.store(e.b.fmul(scale, e.b.sitofp(total, F32)), row.scaled_sum(group))
+
+
+def _inverse_of(e: Emit, peak: Value) -> Value:
+    """What takes numbers up to `peak` to -127..127."""
+    too_small = e.b.fcmp_ordered("<", peak, e.const(F32, LEAST_PEAK))
+    return e.b.select(too_small, e.const(F32, 0.0), e.b.fdiv(e.const(F32, 127.0), peak))
 
 
 @dataclass(frozen=True)
@@ -159,10 +166,11 @@ def emit_rotate(
     q_size, kv_size = shape.num_heads * size, shape.num_kv_heads * size
     if bias:
         for row, offset, length in ((q_row, 0, q_size), (k_row, q_size, kv_size), (v_row, q_size + kv_size, kv_size)):
-            with e.loop(length // 32) as i:
-                address = e.at(row, e.times(i, 32))
-                addend = e.load(e.at(biases, offset, e.times(i, 32)), vec(F32, 8))
-                e.store(e.b.fadd(e.load(address, vec(F32, 8)), addend), address)
+            lanes = vec(F32, lanes_of(shape.num_kv_heads * dim))
+            with e.loop(length // (4 * lanes.count)) as i:
+                at = e.times(i, 4 * lanes.count)
+                addend = e.load(e.at(biases, offset, at), lanes)
+                e.store(e.b.fadd(e.load(e.at(row, at), lanes), addend), e.at(row, at))
     with e.loop(shape.num_kv_heads) as h:
         with e.loop(shape.group) as i:
             head = e.at(q_row, e.times(h, shape.group * size), e.times(i, size))
@@ -173,11 +181,11 @@ def emit_rotate(
             h, list(_rotated(e, dim, e.at(k_row, e.times(h, size)), angles, k_norm if qk_norm else None, eps))
         )
         head = e.at(v_row, e.times(h, size))
-        width = _width(dim)
+        width = lanes_of(dim)
         block.store_value(h, [(at, e.load(e.at(head, 4 * at), vec(F32, width))) for at in range(0, dim, width)])
 
 
-def _width(dim: int) -> int:
+def lanes_of(dim: int) -> int:
     """The widest vector, up to 16 lanes, that divides `dim`."""
     return next(w for w in (16, 8, 4, 2, 1) if dim % w == 0)
 
@@ -185,8 +193,8 @@ def _width(dim: int) -> int:
 def _rotated(e: Emit, dim: int, head: Value, angles: Value, norm: Value | None, eps: float) -> list[tuple[int, Value]]:
     """(offset, values) pieces of one rotated head."""
     half = dim // 2
-    width = _width(half)
-    inverse = None if norm is None else _inverse_rms(e, head, e.i64(dim), eps, _width(dim))
+    width = lanes_of(half)
+    inverse = None if norm is None else _inverse_rms(e, head, e.i64(dim), eps, lanes_of(dim))
     pieces = []
 
     def load(offset: int) -> Value:
@@ -239,8 +247,7 @@ class _KVBlock:
         peak = e.const(F32, 0.0)
         for _, values in pieces:
             peak = e.maximum(peak, e.reduce(e.unary("fabs", values), e.maximum))
-        is_zero = e.b.fcmp_ordered("==", peak, e.const(F32, 0.0))
-        inverse = e.b.select(is_zero, e.const(F32, 0.0), e.b.fdiv(e.const(F32, 127.0), peak))
+        inverse = _inverse_of(e, peak)
         scale_at = self.shape.scale_offset(self.block_size) + which * 4 * self.block_size
         e.store(e.b.fmul(peak, e.const(F32, 1 / 127)), e.at(base, scale_at, e.times(self.slot, 4)))
         narrowed = []
