@@ -208,6 +208,13 @@ def test_keys(start):
     assert second.usage.prompt_tokens_details.cached_tokens == 0  # another tenant's KV is not there for us
 
 
+def test_an_open_server_without_a_key_warns(start):
+    served = start("--host", "0.0.0.0")
+    served.process.terminate()
+    _, errors = served.process.communicate(timeout=30)
+    assert "Warning: everybody who can reach this machine" in errors
+
+
 def test_a_connection_that_sends_nonsense(served):
     with socket.create_connection(("127.0.0.1", served.port)) as connection:
         connection.sendall(b"\x16\x03\x01 this is not HTTP\r\n\r\n")

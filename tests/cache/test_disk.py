@@ -205,6 +205,18 @@ def test_prefixes_outlive_what_follows_them(tmp_path):
         tier.close()
 
 
+def test_prefixes_outlive_what_follows_them_in_mixed_groups(tmp_path):
+    """A group may hold blocks of several prompts; the blocks before each of them count."""
+    tier = DiskTier(tmp_path, "model", limit_bytes=LIMIT)
+    one, other = chain(8), chain(8, 50)
+    for group in ([one[0]], [other[0]], [one[1], other[1]]):
+        tier.put(group)
+    size = tier.bytes_held
+    tier.close()
+    tier = DiskTier(tmp_path, "model", limit_bytes=size - 1)
+    assert [found(tier, list(range(start, start + 8)))[1] for start in (0, 50)] == [4, 4]
+
+
 def test_what_alone_exceeds_the_limit_is_refused_with_a_reason(tmp_path, caplog):
     tier = DiskTier(tmp_path, "model", limit_bytes=300)
     assert not tier.put(chain(8))

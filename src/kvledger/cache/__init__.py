@@ -14,9 +14,17 @@ How an engine uses it, on one thread:
     cache.release(lease)                          # on every path, preemption included; twice does no harm
     cache.acquire(..., again=True)                # after preemption: same as above, but not counted again
 
-`lease.reused` is at most `len(tokens) - 1`; `lease.miss` says why the rest was not reused. A released lease has an
-empty table. Blocks below `lease.reused` are shared and never written, except that a copied (or taken over) last block
-belongs to the lease alone.
+`lease.reused` is at most `len(tokens) - 1`; `lease.miss` says why the rest was not reused. Blocks below `lease.reused`
+are shared and never written, except that a last block that was copied or taken over belongs to the lease alone. A
+released lease has an empty table. What a lease has committed stays cached until it expires (`ttl`), is evicted
+(`policy`) or is cleared.
+
+With a lower tier, `PromptCache(..., lower=LowerTier(DiskTier(...), read_block=pool.read_block,
+write_block=pool.write_block))`: `acquire` loads what is there if `lower.rates` say that this is cheaper than computing,
+evicted blocks go down, and `cache.persist(limit)`, called between steps, sends others down before a crash takes them.
+
+`cache.pool` has the counts of blocks by state, `cache.counters` what happened so far, `cache.events` every change of
+the resident set, `outline.outline(cache, now)` a tree to look at, and `invariants.check(cache)` makes sure of it all.
 """
 
 from kvledger.cache.lease import Copy, Lease, Pending

@@ -55,12 +55,13 @@ def fingerprint(namespace: Namespace, *, block_size: int, bytes_per_block: int) 
 
 @dataclass(eq=False)
 class _Group:
-    """One file. `size` is that of the whole file."""
+    """One file. `size` is that of the whole file; `parents` are the blocks that come right before its own."""
 
     number: int
     path: Path
     size: int
     entries: list[DiskEntry] = field(default_factory=list)
+    parents: set[Digest] = field(default_factory=set)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,6 +225,7 @@ class DiskTier:
 
     def _add(self, group: _Group) -> None:
         self._groups[group.number] = group
+        group.parents = {entry.parent for entry in group.entries} - {entry.digest for entry in group.entries}
         for entry in group.entries:
             if entry.digest not in self._entries:
                 self._entries[entry.digest] = entry
@@ -231,11 +233,16 @@ class DiskTier:
         self._touch(self._ancestry(group))
 
     def _ancestry(self, group: _Group) -> list[_Group]:
-        """`group` and the groups of the blocks before it: they must not go before it does."""
-        groups = [group]
-        while (above := self._entries.get(groups[-1].entries[0].parent)) is not None and above.group not in groups:
-            groups.append(above.group)
-        return groups
+        """`group` and all groups with blocks before its blocks, which must not go before it does; youngest first."""
+        found = {group.number: group}
+        todo = [group]
+        while todo:
+            for parent in todo.pop().parents:
+                entry = self._entries.get(parent)
+                if entry is not None and entry.group.number not in found:
+                    found[entry.group.number] = entry.group
+                    todo.append(entry.group)
+        return [found[number] for number in sorted(found, reverse=True)]
 
     def _touch(self, groups: Sequence[_Group]) -> None:
         """These were just used, the last one last."""

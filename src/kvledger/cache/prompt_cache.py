@@ -7,17 +7,18 @@ from collections.abc import Sequence
 
 from kvledger.cache.counters import Counters
 from kvledger.cache.digest import TOKEN_BYTES, token_bytes
-from kvledger.cache.events import EventLog, RemovalReason
+from kvledger.cache.events import EventLog
 from kvledger.cache.eviction import LRU, Policy
 from kvledger.cache.lease import Copy, Lease, Pending, Writers
 from kvledger.cache.lookup import Match, find_match, match_below
-from kvledger.cache.miss import Graves, Miss, MissReason, explain, segment_path
+from kvledger.cache.miss import Miss, MissReason, explain, segment_path
 from kvledger.cache.namespace import Namespace
 from kvledger.cache.pool import IDLE, READY, BlockPool
 from kvledger.cache.reclaim import Reclaimer
+from kvledger.cache.residents import Residents
 from kvledger.cache.retention import blocks_within, keep
 from kvledger.cache.tiers import LowerTier, TierEntry
-from kvledger.cache.trie import NONE, PARENT_BYTES, Trie, key_of
+from kvledger.cache.trie import NONE, Trie
 from kvledger.clock import Clock
 from kvledger.text.prompt import Mark, Segment
 
@@ -56,14 +57,32 @@ class PromptCache:
         self.lower = lower
         self.pool = BlockPool(num_blocks)
         self._clock = clock
-        self._policy = policy or LRU()
-        self._ttl = math.inf if ttl is None else ttl
         self.pin_budget = int(pin_share * num_blocks)
         self.tenant_blocks = None if tenant_bytes is None else blocks_within(tenant_bytes, bytes_per_block)
-        self._tick = 0
+        self._residents = Residents(
+            self.pool,
+            block_size,
+            clock=clock,
+            policy=policy or LRU(),
+            ttl=math.inf if ttl is None else ttl,
+            by_tenant=tenant_bytes is not None,
+            counters=self.counters,
+            events=events,
+            lower=lower,
+        )
+        self._writers = Writers()
         self._generation = 0
         self._tenants: dict[str, int] = {}
-        self._start_empty()
+
+    @property
+    def trie(self) -> Trie:
+        """The cached blocks by content. Replaced by `clear`: do not keep it."""
+        return self._residents.trie
+
+    @property
+    def reclaimer(self) -> Reclaimer:
+        """The cached blocks that can go. Replaced by `clear`: do not keep it."""
+        return self._residents.reclaimer
 
     def fits(self, num_tokens: int) -> bool:
         """Whether a sequence of `num_tokens` could be admitted if nothing else were running."""
@@ -117,7 +136,9 @@ class PromptCache:
         if entries:
             match = self._load(lease, entries, covered)
         self._writers.add(lease)
-        lease.miss = explain(self.trie, self._graves, namespace, match, data, lease.reused, segments, being_written)
+        lease.miss = explain(
+            self.trie, self._residents.graves, namespace, match, data, lease.reused, segments, being_written
+        )
         self._count(lease, num_tokens, again)
         return lease
 
@@ -137,22 +158,17 @@ class PromptCache:
         `tokens` begin with the lease's prompt; only those after the last full block committed are read.
         """
         if lease.sources:
-            self._let_go(lease.sources, lease.tenant)
+            self._residents.let_go(lease.sources, lease.tenant)
             lease.sources = []
         if lease.node == NONE or lease.generation != self._generation:
             return
         assert lease.committed <= num_written <= len(lease.table) * self.block_size, "committed what cannot be written"
         self._writers.discard(lease)
-        open_block = lease.open_block(self.block_size)
-        if open_block != NONE and self.pool.states[open_block] == READY:
-            self.trie.remove((open_block,))
-            self.pool.retract(open_block)
+        self._residents.withdraw_open(lease)
         data = token_bytes(tokens[lease.committed : num_written])
         num_full = len(data) // (self.block_size * TOKEN_BYTES)
-        self._publish_full(lease, data, num_full)
-        tail = data[num_full * self.block_size * TOKEN_BYTES :]
-        if tail and not self.trie.covers(lease.node, tail):
-            self._publish(lease.open_block(self.block_size), lease.node, tail, lease.committed)
+        self._residents.publish_full(lease, data, num_full)
+        self._residents.publish_open(lease, data[num_full * self.block_size * TOKEN_BYTES :])
         if num_written * TOKEN_BYTES < len(lease.data):
             self._writers.add(lease)
         else:
@@ -171,34 +187,17 @@ class PromptCache:
         held.reverse()
         lease.table, lease.extra, lease.sources, lease.copies = [], [], [], ()
         lease.node = NONE
-        self._let_go(held, lease.tenant)
+        self._residents.let_go(held, lease.tenant)
 
     def persist(self, limit: int) -> int:
         """Hand up to `limit` blocks to the lower tier ahead of their eviction; returns how many still wait."""
-        return self.lower.persist(self.trie, self.pool, limit) if self.lower is not None else 0
+        return self.lower.persist(self.trie, limit) if self.lower is not None else 0
 
     def clear(self) -> None:
         """Forget everything cached, in all tiers. Running leases keep their blocks, but nobody else will find them."""
         self._generation += 1
-        for block, state in enumerate(self.pool.states):
-            if state in (READY, IDLE):
-                self.pool.retract(block)
-                self.counters.removed_blocks[RemovalReason.CLEARED] += 1
-        self._start_empty()
-        if self.lower is not None:
-            self.lower.clear()
-        if self.events is not None:
-            self.events.cleared()
-
-    def _start_empty(self) -> None:
-        pool = self.pool
-        with_digests = self.events is not None or self.lower is not None
-        self.trie = Trie(pool.num_blocks, self.block_size, with_digests=with_digests)
         self._writers = Writers()
-        self._graves = Graves(max(1024, pool.num_blocks // 16))
-        self.reclaimer = Reclaimer(
-            pool, self.trie, self._policy, by_tenant=self.tenant_blocks is not None, on_removed=self._on_removed
-        )
+        self._residents.clear()
 
     # -- admission ----------------------------------------------------------------------------------------------------
 
@@ -257,7 +256,7 @@ class PromptCache:
         for block in held:
             pool.hits[block] += 1
         if usable and takes_over:
-            self._shrink(source, match.node, usable)
+            self._residents.shrink(source, match.node, usable)
         else:
             held = path
         table = held + self._take(needed, tenant)
@@ -275,19 +274,6 @@ class PromptCache:
         start = len(match.path) * self.block_size
         return start, data[start * TOKEN_BYTES : (start + self.block_size) * TOKEN_BYTES]
 
-    def _shrink(self, block: int, parent: int, num_tokens: int) -> None:
-        """Leave only the first tokens of a leaf that its holder takes over, because it will write what follows them."""
-        if num_tokens == self.pool.sizes[block]:
-            return
-        tokens = self.trie.tokens_of(block)[: num_tokens * TOKEN_BYTES]
-        keys = self.trie.remove((block,))
-        self._record_removed((block,), keys, RemovalReason.REPLACED)
-        if self.trie.covers(parent, tokens):
-            self.pool.retract(block)
-        else:
-            self.trie.insert(parent, tokens, block)
-            self.pool.sizes[block] = num_tokens
-
     def _count(self, lease: Lease, num_tokens: int, again: bool) -> None:
         if again:
             return
@@ -296,80 +282,6 @@ class PromptCache:
         self.counters.reused_tokens += lease.reused
         if lease.miss is not None:
             self.counters.misses[lease.miss.reason] += 1
-
-    # -- into the trie ------------------------------------------------------------------------------------------------
-
-    def _publish_full(self, lease: Lease, data: bytes, count: int) -> None:
-        """The next `count` blocks of the lease are full and written; `data` begins with their tokens.
-
-        Where the trie has a twin (another lease was faster), the lease's own block stays private, and the twin is held
-        in its stead so that what follows can go below it.
-        """
-        trie, size = self.trie, self.block_size
-        width = size * TOKEN_BYTES
-        index = lease.committed // size
-        end = index + count
-        at = 0
-        while index < end and (twin := trie.nodes.get(key_of(lease.node, data[at : at + width]))) is not None:
-            self.pool.pin((twin,), lease.tenant)
-            lease.extra.append(twin)
-            lease.node = twin
-            index += 1
-            at += width
-        if index < end:
-            blocks = lease.table[index:end]
-            self._publish(blocks[0], lease.node, data[at : at + width], index * size)
-            trie.insert_chain(blocks[0], data[at + width :], blocks[1:])
-            self.pool.publish(blocks[1:], (index + 1) * size, size, self._clock.now(), self._ttl)
-            self._record_stored(lease.node, blocks)
-            lease.node = blocks[-1]
-        lease.committed = end * size
-
-    def _publish(self, block: int, parent: int, tokens: bytes, position: int) -> None:
-        """Put one block into the trie; the open sibling that it covers leaves."""
-        covered = self.trie.insert(parent, tokens, block)
-        if covered != NONE:
-            self.pool.retract(covered)
-            self.counters.removed_blocks[RemovalReason.REPLACED] += 1
-        self.pool.publish((block,), position, len(tokens) // TOKEN_BYTES, self._clock.now(), self._ttl)
-
-    def _record_stored(self, parent: int, blocks: Sequence[int]) -> None:
-        if self.events is None and self.lower is None:
-            return
-        digests = tuple(self.trie.digest_of(block) for block in blocks)
-        if self.events is not None:
-            self.events.stored(self.trie.digest_of(parent), digests)
-        if self.lower is not None:
-            for block, digest in zip(blocks, digests, strict=True):
-                self.lower.note(block, digest)
-
-    # -- out of the trie ----------------------------------------------------------------------------------------------
-
-    def _let_go(self, blocks: Sequence[int], tenant: int) -> None:
-        self._tick += 1
-        children = self.trie.children
-        for block in self.pool.unpin(blocks, tenant, self._tick, self._clock.now()):
-            if children[block] == NONE:
-                self.reclaimer.offer(block)
-
-    def _on_removed(self, run: Sequence[int], keys: Sequence[bytes], reason: RemovalReason) -> None:
-        top = run[-1]
-        self._graves.level(run)
-        self._graves.dig(self.trie.parents[top], keys[-1][PARENT_BYTES:], reason)
-        self.counters.lifetime.add(self._clock.now() - self.pool.stored[top])
-        if self.lower is not None:
-            self.lower.demote(self.trie, run, keys)
-        self._record_removed(run, keys, reason)
-
-    def _record_removed(self, run: Sequence[int], keys: Sequence[bytes], reason: RemovalReason) -> None:
-        self.counters.removed_blocks[reason] += len(run)
-        if self.events is not None:
-            full = self.block_size * TOKEN_BYTES + PARENT_BYTES
-            digests = tuple(
-                self.trie.digest_of(block) for block, key in zip(run, keys, strict=True) if len(key) == full
-            )
-            if digests:
-                self.events.removed(digests, reason)
 
     # -- the lower tier -----------------------------------------------------------------------------------------------
 
@@ -391,7 +303,7 @@ class PromptCache:
                 break
             loaded += 1
         num_full = min(loaded, covered // (self.block_size * TOKEN_BYTES))
-        self._publish_full(lease, lease.data[lease.committed * TOKEN_BYTES :], num_full)
+        self._residents.publish_full(lease, lease.data[lease.committed * TOKEN_BYTES :], num_full)
         lease.reused = lease.committed
         if loaded == len(entries):
             lease.reused += covered // TOKEN_BYTES - num_full * self.block_size

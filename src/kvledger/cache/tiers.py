@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kvledger.cache.digest import TOKEN_BYTES, Digest, block_digest
-from kvledger.cache.pool import BlockPool
 from kvledger.cache.trie import PARENT_BYTES, Trie
 
 GROUP_BLOCKS = 16
@@ -114,13 +113,17 @@ class LowerTier:
         if not self.tier.holds(digest):
             self._waiting.append((block, digest))
 
-    def persist(self, trie: Trie, pool: BlockPool, limit: int) -> int:
-        """Hand down up to `limit` published blocks, oldest first; returns how many still wait."""
+    def persist(self, trie: Trie, limit: int) -> int:
+        """Hand down up to `limit` published blocks, oldest first; returns how many still wait.
+
+        What the tier refuses is not offered again until it is evicted.
+        """
         group: list[TierBlock] = []
-        while self._waiting and len(group) < limit:
+        while self._waiting and limit:
             block, digest = self._waiting.popleft()
             if trie.keys[block] is not None and trie.digest_of(block) == digest and not self.tier.holds(digest):
-                group.append(self._lift(trie, block, trie.tokens_of(block)))
+                self._add(group, trie, block, trie.tokens_of(block))
+                limit -= 1
         self._put(group)
         return len(self._waiting)
 
@@ -129,10 +132,7 @@ class LowerTier:
         group: list[TierBlock] = []
         for block, key in zip(reversed(run), reversed(keys), strict=True):
             if not self.tier.holds(trie.digest_of(block)):
-                group.append(self._lift(trie, block, key[PARENT_BYTES:]))
-            if len(group) == GROUP_BLOCKS:
-                self._put(group)
-                group = []
+                self._add(group, trie, block, key[PARENT_BYTES:])
         self._put(group)
 
     def find(self, parent: Digest, data: bytes, block_bytes: int) -> tuple[Sequence[TierEntry], int]:
@@ -158,9 +158,13 @@ class LowerTier:
         self._waiting.clear()
         self.tier.clear()
 
-    def _lift(self, trie: Trie, block: int, tokens: bytes) -> TierBlock:
-        return TierBlock(trie.digest_of(trie.parents[block]), tokens, self._read_block(block))
+    def _add(self, group: list[TierBlock], trie: Trie, block: int, tokens: bytes) -> None:
+        """Read a block's payload into `group`, and pass the group on when it is complete."""
+        group.append(TierBlock(trie.digest_of(trie.parents[block]), tokens, self._read_block(block)))
+        if len(group) == GROUP_BLOCKS:
+            self._put(group)
 
     def _put(self, group: list[TierBlock]) -> None:
         if group and self.tier.put(group):
             self.stored_blocks += len(group)
+        group.clear()

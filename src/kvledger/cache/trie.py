@@ -11,7 +11,7 @@ sibling covers is of no more use to anyone, and leaves.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from kvledger.cache.digest import DIGEST_BYTES, TOKEN_BYTES, Digest, block_digest
@@ -42,15 +42,23 @@ class Fan:
         for chunk in self._chunks:
             yield from chunk
 
-    def add(self, key: bytes) -> None:
+    def add(self, key: bytes) -> bytes | None:
+        """Put a key in; returns the key that was a prefix of it, which is out now, if there was one."""
         index = max(bisect_right(self._firsts, key) - 1, 0)
         chunk = self._chunks[index]
-        insort(chunk, key)
+        place = bisect_right(chunk, key)
+        below = chunk[place - 1] if place else None
+        if below is not None and key.startswith(below):
+            chunk[place - 1] = key
+            self._firsts[index] = chunk[0]
+            return below
+        chunk.insert(place, key)
+        self._firsts[index] = chunk[0]
         if len(chunk) > 2 * _CHUNK:
             self._chunks.insert(index + 1, chunk[_CHUNK:])
             self._firsts.insert(index + 1, chunk[_CHUNK])
             del chunk[_CHUNK:]
-        self._firsts[index] = chunk[0]
+        return None
 
     def remove(self, key: bytes) -> None:
         index = bisect_right(self._firsts, key) - 1
@@ -67,17 +75,15 @@ class Fan:
             return self._chunks[0][0]
         return None
 
-    def neighbours(self, key: bytes) -> Iterator[bytes]:
+    def neighbours(self, key: bytes) -> list[bytes]:
         """The greatest key that is not above `key`, and the least that is. No other shares a longer prefix with it."""
         index = max(bisect_right(self._firsts, key) - 1, 0)
         chunk = self._chunks[index]
         place = bisect_right(chunk, key)
-        if place:
-            yield chunk[place - 1]
-        if place < len(chunk):
-            yield chunk[place]
-        elif index + 1 < len(self._chunks):
-            yield self._firsts[index + 1]
+        near = chunk[max(place - 1, 0) : place + 1]
+        if place == len(chunk) and index + 1 < len(self._chunks):
+            near.append(self._firsts[index + 1])
+        return near
 
 
 def key_of(parent: int, tokens: bytes) -> bytes:
@@ -163,9 +169,12 @@ class Trie:
             return NONE, 0
         if child != MANY:
             return child, common_tokens(self.tokens_of(child), tokens)
-        wanted = key_of(node, tokens)
-        count, key = max((common_tokens(key[PARENT_BYTES:], tokens), key) for key in self.fans[node].neighbours(wanted))
-        return self.nodes[key], count
+        best, most = NONE, -1
+        for key in self.fans[node].neighbours(key_of(node, tokens)):
+            count = common_tokens(key[PARENT_BYTES:], tokens)
+            if count > most:
+                best, most = self.nodes[key], count
+        return best, most
 
     def covers(self, parent: int, tokens: bytes) -> bool:
         """Whether a child of `parent` begins with all of `tokens`."""
@@ -209,14 +218,11 @@ class Trie:
             self.fans[parent] = Fan([other, key])
             children[parent] = MANY
             return NONE
-        fan = self.fans[parent]
-        below = next(fan.neighbours(key))
-        covered = NONE
-        if key.startswith(below):
-            covered = self.nodes.pop(below)
-            keys[covered] = None
-            fan.remove(below)
-        fan.add(key)
+        below = self.fans[parent].add(key)
+        if below is None:
+            return NONE
+        covered = self.nodes.pop(below)
+        keys[covered] = None
         return covered
 
     def insert_chain(self, node: int, data: bytes, blocks: Sequence[int]) -> None:

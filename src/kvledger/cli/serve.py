@@ -93,6 +93,11 @@ def serve(
     listen(listener)
     loaded.engine.start()
     address, bound_port = listener.getsockname()[:2]
+    if not service.keys and not ipaddress.ip_address(address).is_loopback:
+        typer.echo(
+            "Warning: everybody who can reach this machine can use this server. Set --api-key, or leave --host out.",
+            err=True,
+        )
     typer.echo(welcome(names[0], address, bound_port, locked=bool(service.keys)))
     server.run([listener])
     service.workers.shutdown(wait=False, cancel_futures=True)
@@ -116,19 +121,13 @@ def served_name(model: str) -> str:
 
 def welcome(name: str, address: str, port: int, *, locked: bool) -> str:
     """What to print once the server answers: where it is, and the first thing to try."""
-    parsed = ipaddress.ip_address(address)
-    reachable = parsed
-    if parsed.is_unspecified:
-        reachable = ipaddress.ip_address("::1" if parsed.version == 6 else "127.0.0.1")
+    reachable = ipaddress.ip_address(address)
+    if reachable.is_unspecified:
+        reachable = ipaddress.ip_address("::1" if reachable.version == 6 else "127.0.0.1")
     url = f"http://{f'[{reachable}]' if reachable.version == 6 else reachable}:{port}/v1"
     body = json.dumps({"model": name, "messages": [{"role": "user", "content": "What is a KV cache?"}]})
     key = ' -H "Authorization: Bearer $KVLEDGER_API_KEY"' if locked else ""
-    lines = [
-        f"kvledger serves {name} on {url} (Ctrl-C ends it). Try:",
-        f"  curl {url}/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}",
-    ]
-    if not locked and not parsed.is_loopback:
-        lines.insert(
-            0, "Warning: everybody who can reach this machine can use this server. Set --api-key, or leave --host out."
-        )
-    return "\n".join(lines)
+    return (
+        f"kvledger serves {name} on {url} (Ctrl-C ends it). Try:\n"
+        f"  curl {url}/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}"
+    )

@@ -18,7 +18,7 @@ from kvledger.model.kernels.cpu import Isa, best_isa, num_cores
 from kvledger.model.kernels.intrinsics import yield_address
 from kvledger.model.kernels.jit import is_warm
 from kvledger.model.kernels.panels import GROUP, ROWS, Panels, pack
-from kvledger.model.kernels.table import KernelTable
+from kvledger.model.kernels.table import kernels_for
 from kvledger.model.kernels.team import Team
 from kvledger.model.kernels.tiling import divide
 from kvledger.model.kernels.workspace import Workspace
@@ -58,7 +58,7 @@ class LlamaModel:
         self.context = min(config.context_length, config.sliding_window or config.context_length, context or 1 << 62)
         self._keep: list[NDArray[Any]] = []
         self._shape = head_shape(config, kv_dtype)
-        self._kernels = KernelTable(isa or best_isa())
+        self._kernels = kernels_for(isa or best_isa())
         self._pack(weights, mode)
         self._team = Team(self.threads)
         self._tiles = tile_tokens(self._shape, self._kernels.isa)

@@ -11,12 +11,13 @@ from kvledger.model.kernels.cpu import Isa
 from kvledger.model.kernels.emit import Emit, Value
 from kvledger.model.kernels.jit import address_of
 from kvledger.model.kernels.panels import PanelFormat
+from kvledger.model.kernels.plain import PlainKernels
 from kvledger.model.kernels.rows import HeadShape
 
 
 @dataclass(frozen=True)
 class KernelTable:
-    """Addresses of kernels for one instruction set; each is compiled, or read from disk, when first asked for."""
+    """Addresses of kernels for one x86 instruction set; each is compiled, or read from disk, when first asked for."""
 
     isa: Isa
 
@@ -62,6 +63,11 @@ class KernelTable:
 
     def _get(self, name: str, num_args: int, build: Callable[[Emit, list[Value]], None]) -> int:
         return address_of(name, num_args, build, self.isa)
+
+
+def kernels_for(isa: Isa) -> KernelTable | PlainKernels:
+    """The kernels for an instruction set, which this processor must have."""
+    return PlainKernels() if isa is Isa.PLAIN else KernelTable(isa)
 
 
 def _kind(int8: bool) -> str:
