@@ -92,20 +92,21 @@ class Graves:
     def find(self, node: int, tokens: bytes, num_known: int) -> MissReason | None:
         """Why more than the first `num_known` tokens of `tokens` are no longer there, if they ever were."""
         for generation in (self._recent, self._older):
-            graves = generation.get(node, {})
+            graves = generation.get(node)
+            if graves is None:
+                continue
             for name in (tokens, tokens[:TOKEN_BYTES]):
-                buried, reason = graves.get(name, (b"", None))
-                if common_tokens(buried, tokens) > num_known:
-                    return reason
+                if name in graves:
+                    buried, reason = graves[name]
+                    if common_tokens(buried, tokens) > num_known:
+                        return reason
         return None
 
 
 def segment_path(segments: Sequence[Segment], position: int) -> str | None:
     """The path of the segment that holds token `position`; segments are in order and do not overlap."""
     index = bisect_right(segments, position, key=lambda segment: segment.start) - 1
-    if index >= 0 and position < segments[index].end:
-        return segments[index].path
-    return None
+    return segments[index].path if index >= 0 and position < segments[index].end else None
 
 
 def explain(

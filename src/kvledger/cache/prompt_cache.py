@@ -253,8 +253,9 @@ class PromptCache:
             self.counters.reuse_gap.add(now - pool.used[path[-1]])
         held = [*path, source] if usable else path
         pool.pin(held, tenant)
+        hits = pool.hits
         for block in held:
-            pool.hits[block] += 1
+            hits[block] += 1
         if usable and takes_over:
             self._residents.shrink(source, match.node, usable)
         else:

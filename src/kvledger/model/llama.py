@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kvledger.errors import ModelFileError
+from kvledger.errors import InvalidRequestError, ModelFileError
 from kvledger.model.batch import Run
 from kvledger.model.config import rope_frequencies
 from kvledger.model.kernels import step
 from kvledger.model.kernels.activations import tile_bytes
-from kvledger.model.kernels.attention import BLOCK, Tile, tile_tokens
+from kvledger.model.kernels.attention import BLOCK, HEAD_UNIT, MAX_ROWS, Tile, tile_tokens
 from kvledger.model.kernels.cpu import Isa, best_isa, num_cores
 from kvledger.model.kernels.intrinsics import yield_address
 from kvledger.model.kernels.jit import is_warm
@@ -26,6 +27,7 @@ from kvledger.model.kv import KVPool, head_shape
 from kvledger.model.weights import Weights
 
 OPS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+MODES = ("fast", "exact")
 
 
 class LlamaModel:
@@ -50,6 +52,8 @@ class LlamaModel:
         progress: Callable[[str], None] = lambda message: None,
     ) -> None:
         config = weights.config
+        if mode not in MODES:
+            raise InvalidRequestError(f"Mode {mode!r} is not known: use one of {', '.join(MODES)}.", param="mode")
         if not is_warm():
             progress("Compiling the kernels for this processor, once: this takes up to 15 seconds.")
         self.config = config
@@ -58,6 +62,7 @@ class LlamaModel:
         self.context = min(config.context_length, config.sliding_window or config.context_length, context or 1 << 62)
         self._keep: list[NDArray[Any]] = []
         self._shape = head_shape(config, kv_dtype)
+        self._check_sizes(weights.path)
         self._kernels = kernels_for(isa or best_isa())
         self._pack(weights, mode)
         self._team = Team(self.threads)
@@ -68,17 +73,24 @@ class LlamaModel:
 
     # -- weights ----------------------------------------------------------------------------------------------------
 
+    def _check_sizes(self, path: Path) -> None:
+        """Raise `ModelFileError` for sizes that the kernels are not built for."""
+        config = self.config
+        for what, size, unit in (
+            ("hidden size", config.hidden_size, GROUP),
+            ("feed-forward size", config.ffn_size, GROUP),
+            ("query size", config.q_size, GROUP),
+            ("head size", config.head_dim, HEAD_UNIT),
+        ):
+            if size % unit:
+                raise ModelFileError(f"{path}: the {what} {size} is not a multiple of {unit}, which the kernels need.")
+        if self._shape.group > MAX_ROWS:
+            raise ModelFileError(
+                f"{path}: {self._shape.group} query heads share a KV head, and the kernels take {MAX_ROWS} at most."
+            )
+
     def _pack(self, weights: Weights, mode: str) -> None:
         config, kernels, shape = self.config, self._kernels, self._shape
-        for what, size in (
-            ("hidden size", config.hidden_size),
-            ("feed-forward size", config.ffn_size),
-            ("query size", config.q_size),
-        ):
-            if size % GROUP:
-                raise ModelFileError(
-                    f"{weights.path}: the {what} {size} is not a multiple of {GROUP}, which the kernels need."
-                )
         ops = np.zeros((config.num_layers + 1, len(OPS), 5), np.int64)
         vectors = np.zeros((config.num_layers + 1, 5), np.int64)
         packed: dict[tuple[int, int], Panels] = {}
@@ -243,3 +255,5 @@ class LlamaModel:
                 raise ValueError(f"{run.num_logits} logits of a run of {len(run.tokens)} tokens")
         if pool.dtype != self.kv_dtype:
             raise ValueError(f"this model was prepared for a {self.kv_dtype} pool, not {pool.dtype}")
+        if pool.bytes_per_block != self._model["block_stride"]:
+            raise ValueError("the pool was made for a model of another shape")

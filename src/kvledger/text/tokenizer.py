@@ -72,7 +72,8 @@ class Tokenizer:
         if self._vocabulary.space_mark and SPACE_MARK in text:
             return self._encode_marks(text, after_special, after_text)
         space = not after_text and self._vocabulary.space_prefix.applies(text, after_special=after_special)
-        encoding = self._backend.encode(f" {text}" if space else text, add_special_tokens=False)
+        # A batch of one: unlike `encode`, it lets other threads run while a long text is read.
+        encoding = self._backend.encode_batch([f" {text}" if space else text], add_special_tokens=False)[0]
         spans = encoding.offsets
         if space:
             spans = [(max(start - 1, 0), end - 1) for start, end in spans]

@@ -23,6 +23,8 @@ from kvledger.model.kernels.rows import HeadShape
 BLOCK = 16
 CHUNK = 256
 MAX_ROWS = 16
+HEAD_UNIT = 4
+"""Head sizes are multiples of it."""
 KEYS = vec(F32, BLOCK)
 HIDDEN = -1e30
 
@@ -100,7 +102,7 @@ def _emit_scores(e: Emit, tile: Tile, q: Value, blocks: _Blocks, num_blocks: Val
     # Few rows leave the multipliers waiting for one another, so two blocks go at once; the second may be one too many.
     at_once = 2 if tile.rows <= 4 else 1
     passes = e.b.sdiv(e.b.add(num_blocks, e.i64(at_once - 1)), e.i64(at_once))
-    step = 4
+    step = HEAD_UNIT
     with e.loop(passes) as p:
         first = e.times(p, at_once)
         here = [blocks.address(e.b.add(first, e.i64(i))) for i in range(at_once)]

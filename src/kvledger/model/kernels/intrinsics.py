@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -104,19 +106,8 @@ def _poke(stored: ir.Type, given: types.Type) -> Any:
     return poke
 
 
-peek_i8 = _peek(_I8, types.int64, "sext")
-peek_u8 = _peek(_I8, types.int64, "zext")
-peek_u16 = _peek(_I16, types.int64, "zext")
-peek_i32 = _peek(_I32, types.int64, "sext")
-peek_f32 = _peek(_F32, types.float32)
-poke_i8 = _poke(_I8, types.int64)
-poke_u16 = _poke(_I16, types.int64)
-poke_i32 = _poke(_I32, types.int64)
-poke_f32 = _poke(_F32, types.float32)
-
-
 @intrinsic
-def fma(typingctx, a, b, c):
+def _fma(typingctx, a, b, c):
     """a * b + c in float32, rounded once."""
 
     def codegen(context, builder, signature, values):
@@ -126,7 +117,7 @@ def fma(typingctx, a, b, c):
 
 
 @intrinsic
-def bits_of(typingctx, number):
+def _bits_of(typingctx, number):
     """The 32 bits of a float32, as an int64 that is not negative."""
 
     def codegen(context, builder, signature, values):
@@ -136,10 +127,29 @@ def bits_of(typingctx, number):
 
 
 @intrinsic
-def float_of(typingctx, bits):
+def _float_of(typingctx, bits):
     """The float32 that the low 32 bits stand for."""
 
     def codegen(context, builder, signature, values):
         return builder.bitcast(builder.trunc(values[0], _I32), _F32)
 
     return types.float32(types.int64), codegen
+
+
+Peek = Callable[[int], int]
+Poke = Callable[[int, int], None]
+PeekFloat = Callable[[int], np.float32]
+PokeFloat = Callable[[int, np.float32], None]
+
+peek_i8: Peek = _peek(_I8, types.int64, "sext")
+peek_u8: Peek = _peek(_I8, types.int64, "zext")
+peek_u16: Peek = _peek(_I16, types.int64, "zext")
+peek_i32: Peek = _peek(_I32, types.int64, "sext")
+peek_f32: PeekFloat = _peek(_F32, types.float32)
+poke_i8: Poke = _poke(_I8, types.int64)
+poke_u16: Poke = _poke(_I16, types.int64)
+poke_i32: Poke = _poke(_I32, types.int64)
+poke_f32: PokeFloat = _poke(_F32, types.float32)
+fma: Callable[[np.float32, np.float32, np.float32], np.float32] = _fma
+bits_of: Callable[[np.float32], int] = _bits_of
+float_of: Callable[[int], np.float32] = _float_of

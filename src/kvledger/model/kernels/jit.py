@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import llvmlite.binding as llvm
 import numba
@@ -30,6 +30,7 @@ from kvledger.model.kernels.emit import I64, VOID, Emit
 settings: Any = numba.config
 
 Build = Callable[[Emit, list[ir.Value]], None]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _keep_alive: list[Any] = []
 
@@ -56,25 +57,26 @@ def is_warm() -> bool:
     return cache_folder().is_dir()
 
 
-def kept(function: Callable[..., Any]) -> Callable[..., Any]:
+def kept(function: Function) -> Function:
     """Compile with Numba, without the interpreter lock, and keep the machine code in `cache_folder`."""
     with _numba_cache():
         try:
-            return numba.njit(nogil=True, cache=True)(function)
+            compiled: Any = numba.njit(nogil=True, cache=True)(function)
         except RuntimeError:  # no folder that can be written
-            return numba.njit(nogil=True)(function)
+            compiled = numba.njit(nogil=True)(function)
+    return cast(Function, compiled)
 
 
 def kept_address(function: Callable[..., None]) -> int:
     """The address of a C function of int64 arguments, compiled and kept as `kept` does it.
 
-    The arguments are those of `function`, which may close over numbers and tuples of numbers only: they are part of what
-    its machine code is found by.
+    The arguments are those of `function`, which may close over numbers and tuples of numbers only: they are part of
+    what its machine code is found by.
     """
     signature = types.void(*[types.int64] * function.__code__.co_argcount)
     with _numba_cache():
         try:
-            compiled = numba.cfunc(signature, cache=True)(function)
+            compiled: Any = numba.cfunc(signature, cache=True)(function)
         except RuntimeError:
             compiled = numba.cfunc(signature)(function)
     _keep_alive.append(compiled)

@@ -1,4 +1,4 @@
-"""The kernels in plain Numba loops, for any processor. They say what each kernel computes, and tests hold the others to it."""
+"""The kernels in plain Numba loops, for any processor: what each one computes, and what tests hold the others to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activation rows in plain loops: where their parts lie (`activations.py` has the picture) and how a group is written."""
+"""Activation rows in plain loops: where their parts lie (see `activations.py`) and how a group is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`attention.py` in plain loops: a tile of query rows over one chunk of cached keys, and how chunks become one result."""
+"""`attention.py` in plain loops: a tile of query rows over one chunk of keys, and how chunks become one result."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ def attend(tile: Tile) -> int:
     """attend(q, kv, block_stride, table, visible, scores, partial): softmax(q . k) . v over one chunk, not yet divided.
 
     Row r of `q` [rows][head_dim] belongs to token r // group, which sees the first `visible + r // group` keys of the
-    chunk. `table` names the chunk's blocks, `block_stride` bytes apart, the head's part of block 0 being at `kv`. Goes to
-    `partial`: sums of values weighted by exp(score - row maximum) [rows][head_dim], the row maxima, the sums of weights.
+    chunk. `table` names the chunk's blocks, `block_stride` bytes apart, the head's part of block 0 being at `kv`. What
+    goes to `partial`: sums of values weighted by exp(score - row maximum) [rows][head_dim], the row maxima, the sums of
+    those weights.
     """
-    num_rows, group, dim = tile.rows, tile.shape.group, tile.shape.head_dim
-    size, value_offset, scale_offset = (
-        tile.shape.element_bytes,
-        tile.shape.value_offset(BLOCK),
-        tile.shape.scale_offset(BLOCK),
-    )
+    shape, num_rows, group, dim = tile.shape, tile.rows, tile.shape.group, tile.shape.head_dim
+    size, value_offset, scale_offset = shape.element_bytes, shape.value_offset(BLOCK), shape.scale_offset(BLOCK)
 
     def attend(q: int, kv: int, block_stride: int, table: int, visible: int, scores: int, partial: int) -> None:
         last = min(visible + num_rows // group - 1, CHUNK)
@@ -92,7 +89,7 @@ def merge(tile: Tile) -> int:
 
 @cache
 def finish(tile: Tile) -> int:
-    """finish(partial, out, out_stride): divide by the sums of weights; row r goes to head r % group of token r // group."""
+    """finish(partial, out, out_stride): divided by its sum, row r goes to head r % group of token r // group."""
     num_rows, group, dim = tile.rows, tile.shape.group, tile.shape.head_dim
 
     def finish(partial: int, out: int, out_stride: int) -> None:

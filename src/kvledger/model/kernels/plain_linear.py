@@ -1,4 +1,4 @@
-"""`linear.py` in plain loops: a panel of 16 matrix rows times rows of activations, and the look-up of one matrix row."""
+"""`linear.py` in plain loops: a panel of 16 matrix rows times rows of activations, and one matrix row by itself."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class _Layout(NamedTuple):
 
 @cache
 def linear(format_: PanelFormat, int8: bool, add: bool) -> int:
-    """linear(panel, rows, groups, tokens, out, out_stride): out[token][row] = sum over k of weight[row][k] * x[token][k].
+    """linear(panel, rows, groups, tokens, out, out_stride): out[token][row] = sum of weight[row][k] * x[token][k].
 
-    For 16 rows and `tokens` tokens; `add` adds to what `out` holds.
+    For the 16 rows of a panel, `tokens` activation rows and k below 32 * `groups`; `add` adds to what `out` holds.
     """
     return kept_address((_linear_int8 if int8 else _linear_f32)(_Layout.of(format_), add))
 

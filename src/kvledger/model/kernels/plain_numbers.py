@@ -95,7 +95,7 @@ def sum_lanes(lanes: Values) -> np.float32:
         half //= 2
         for i in range(half):
             lanes[i] += lanes[i + half]
-    return lanes[0]
+    return f32(lanes[0])
 
 
 @kept
@@ -106,4 +106,4 @@ def peak_lanes(lanes: Values) -> np.float32:
         half //= 2
         for i in range(half):
             lanes[i] = maximum(lanes[i], lanes[i + half])
-    return lanes[0]
+    return f32(lanes[0])

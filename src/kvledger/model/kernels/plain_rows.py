@@ -11,7 +11,7 @@ from kvledger.model.kernels.intrinsics import fma, peek_f32, peek_i8, poke_f32, 
 from kvledger.model.kernels.jit import kept, kept_address
 from kvledger.model.kernels.panels import GROUP
 from kvledger.model.kernels.plain_activations import STEP, group_facts, inverse_of, peak_of, quant_group, store_group
-from kvledger.model.kernels.plain_numbers import ONE, ZERO, Values, exp, f32, poke_float, sum_lanes
+from kvledger.model.kernels.plain_numbers import ONE, Values, exp, f32, poke_float, sum_lanes
 from kvledger.model.kernels.rows import LANES, HeadShape, lanes_of
 
 GROUP_BYTES = 4 * GROUP
@@ -89,7 +89,9 @@ def rotate(shape: HeadShape, eps: float, bias: bool, qk_norm: bool) -> int:
     `q_stride` bytes from one KV head to the next, k and v to slot number `slot` of the block at `kv`.
     """
     dim, kv_heads, group, size = shape.head_dim, shape.num_kv_heads, shape.group, shape.element_bytes
-    head_bytes, value_offset, scale_offset = (f(BLOCK) for f in (shape.head_bytes, shape.value_offset, shape.scale_offset))
+    head_bytes, value_offset, scale_offset = (
+        offset(BLOCK) for offset in (shape.head_bytes, shape.value_offset, shape.scale_offset)
+    )
     q_scale, epsilon, lanes = f32(dim**-0.5), f32(eps), lanes_of(dim)
 
     def rotate(
@@ -132,7 +134,7 @@ def _inverse_rms(x: int, cols: int, lanes: int, eps: np.float32) -> np.float32:
     for column in range(cols):
         value = peek_f32(x + 4 * column)
         squares[column % lanes] = fma(value, value, squares[column % lanes])
-    return ONE / np.sqrt(sum_lanes(squares) / f32(cols) + eps)
+    return ONE / f32(np.sqrt(sum_lanes(squares) / f32(cols) + eps))
 
 
 @kept
@@ -151,7 +153,7 @@ def _add(target: int, addend: int, count: int) -> None:
 
 @kept
 def _rotated(head: int, dim: int, angles: int, norm: int, lanes: int, eps: np.float32) -> Values:
-    """One head, normalised unless `norm` is 0, its elements i and i + dim / 2 turned by angle i (cosines, then sines)."""
+    """One head, normalised unless `norm` is 0, elements i and i + dim / 2 turned by angle i (cosines, then sines)."""
     values = _normed(head, norm, _inverse_rms(head, dim, lanes, eps), dim) if norm else _peek_values(head, dim)
     half = dim // 2
     for i in range(half):

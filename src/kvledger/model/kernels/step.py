@@ -303,7 +303,7 @@ def _layer(batch, layer, thread, threads, arrivals, epoch, scratch):
 
 
 @kept
-def run(thread, threads, batch):
+def run(thread: int, threads: int, batch: Batch) -> None:
     """One thread's share of a step; returns when the logits of the selected tokens are complete."""
     model, buffers = batch.model, batch.buffers
     if model.begin:
