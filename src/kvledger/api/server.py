@@ -24,6 +24,8 @@ UNREAD_TIMEOUT = 60
 """Seconds that a client may leave the data sent to it unread, or its network lose it, before it counts as gone."""
 
 KEEP_ALIVE = 75
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread has to let others run Python."""
 """Seconds an idle connection is kept; longer than clients keep theirs, so that it is they who close it."""
 
 
@@ -94,6 +96,9 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=int(drain) + 5,
             )
         )
+        # The engine thread comes back from its kernels every few milliseconds and must not wait as long for the
+        # interpreter: Python's own 5 ms would be most of a step.
+        sys.setswitchinterval(SWITCH_INTERVAL)
         self._close_engine = close_engine
         self._drain = drain
         self.interrupted = False

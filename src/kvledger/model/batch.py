@@ -17,7 +17,7 @@ class Run:
     """Consecutive tokens of one sequence, computed together in one step.
 
     `tokens` are the ids at positions `start`, `start + 1`, ...; the KV of all positions before `start` is already in
-    the pool. `table[i]` is the pool block that holds positions `i * block_size` and on; it covers all tokens of the run.
+    the pool. `table[i]` is the pool block that holds positions `i * block_size` and on; it covers every token.
     Logits are returned for the last `num_logits` tokens of the run (0 for a prompt chunk that is not the last one).
     """
 

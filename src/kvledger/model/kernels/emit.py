@@ -95,9 +95,10 @@ class Emit:
         first = self.b.insert_element(undefined, scalar, ir.Constant(I32, 0))
         return self.b.shuffle_vector(first, undefined, ir.Constant(vec(I32, lanes), [0] * lanes))
 
-    def prefetch(self, address: Value) -> None:
+    def prefetch(self, address: Value, locality: int = 3) -> None:
+        """Ask for a cache line ahead of its use: into the first-level cache (3), or only into the second (2)."""
         pointer = I8.as_pointer()
-        self.call("llvm.prefetch.p0", VOID, [self.b.inttoptr(address, pointer), *self._i32s(0, 3, 1)])
+        self.call("llvm.prefetch.p0", VOID, [self.b.inttoptr(address, pointer), *self._i32s(0, locality, 1)])
 
     def variable(self, initial: Value) -> Value:
         """A mutable local; LLVM keeps it in a register."""

@@ -54,7 +54,7 @@ def cache_folder() -> Path:
 
 def is_warm() -> bool:
     """Whether an earlier process has left compiled kernels; if not, the first model takes seconds to prepare."""
-    return cache_folder().is_dir()
+    return any(path.is_file() for path in cache_folder().rglob("*"))  # Numba makes empty folders when asked for nothing
 
 
 def kept(function: Function) -> Function:

@@ -24,6 +24,8 @@ from kvledger.model.kernels.panels import GROUP, ROWS, PanelFormat
 LANES_F32 = vec(F32, ROWS)
 LANES_I32 = vec(I32, ROWS)
 BYTES = vec(I8, 64)
+PREFETCH = 8192
+"""Bytes ahead: what memory delivers in its latency several times over, and little enough for the second-level cache."""
 FLOATS = {"f32": F32, "f16": F16, "bf16": I16}
 
 
@@ -78,8 +80,10 @@ def _emit_int8_tile(e: Emit, panel: _Panel, row: Row, size: int) -> list[Value]:
     with e.loop(row.groups) as g:
         quants = e.at(panel.quants, e.times(g, format_.quant_bytes(1)))
         if size <= 2:
-            for line in range(0, format_.quant_bytes(1), 64):
-                e.prefetch(e.at(quants, 2048 + line))
+            # So few tokens wait for memory. Prefetches walk through whole panels, scales included, and into the next.
+            per_group = format_.panel_bytes(GROUP) // GROUP
+            for line in range(0, per_group, 64):
+                e.prefetch(e.at(panel.quants, e.times(g, per_group), PREFETCH + line), locality=2)
         weights = load_quants(e, format_, quants)
         if format_.bits == 8 and e.has_avx512:
             weights = [e.b.xor(w, e.const_bytes(0x80)) for w in weights]

@@ -230,12 +230,13 @@ def _logits(batch, thread, threads, arrivals, epoch, counter):
         begin = fetch_add(counter, size)
         if begin >= head[NUM_PANELS]:
             break
-        end = min(begin + size, head[NUM_PANELS])
-        _panels(head, buffers.rows, selected, buffers.logits, buffers.logit_stride, begin, end)
-        if model.head_rest:
-            rows = buffers.rows + rest_tile * model.row_tile_bytes
-            op = batch.ops[model.num_layers, HEAD_REST]
-            _panels(op, rows, selected, buffers.logits, buffers.logit_stride, begin, end)
+        # Panel by panel, so that the second product finds the panel in the first-level cache.
+        for panel in range(begin, min(begin + size, head[NUM_PANELS])):
+            _panels(head, buffers.rows, selected, buffers.logits, buffers.logit_stride, panel, panel + 1)
+            if model.head_rest:
+                rows = buffers.rows + rest_tile * model.row_tile_bytes
+                op = batch.ops[model.num_layers, HEAD_REST]
+                _panels(op, rows, selected, buffers.logits, buffers.logit_stride, panel, panel + 1)
     return _barrier(model, arrivals, threads, epoch)
 
 
