@@ -83,7 +83,7 @@ def logits(model: LlamaModel, tokens: NDArray[np.int32], cuts: list[int] | None 
     return np.concatenate(parts)
 
 
-# -- the right numbers ----------------------------------------------------------------------------------------------------
+# -- the right numbers ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -106,7 +106,7 @@ def test_float_weights_are_never_rounded(weights: Callable[[str], Weights]) -> N
     assert same_bits(fast, exact)
 
 
-# -- the same bits --------------------------------------------------------------------------------------------------------
+# -- the same bits ----------------------------------------------------------------------------------------------------
 
 WAYS = [
     ("llama Q4_1", "fast", "f16"),
@@ -139,7 +139,7 @@ def traffics(draw: st.DrawFn) -> Traffic:
     return Traffic(sequences, blocks, draw(st.booleans()))
 
 
-@pytest.fixture(scope="module", params=WAYS, ids=lambda way: ", ".join(way))
+@pytest.fixture(scope="module", params=WAYS, ids=", ".join)
 def teams(request: pytest.FixtureRequest, weights: Callable[[str], Weights]) -> tuple[LlamaModel, LlamaModel]:
     """The same model on one thread and on two."""
     name, mode, kv_dtype = request.param
@@ -207,8 +207,9 @@ def test_a_step_may_want_no_logits(teams: tuple[LlamaModel, LlamaModel]) -> None
     assert model.forward([run], KVPool(model.config, BLOCKS, model.kv_dtype)).shape == (0, VOCAB)
 
 
-@pytest.mark.parametrize("name", ["llama Q4_1", "qwen2", "qwen3 Q4_1", "llama 3"])
-@pytest.mark.parametrize(("mode", "kv_dtype"), [("fast", "f16"), ("exact", "int8")])
+@pytest.mark.parametrize(
+    ("name", "mode", "kv_dtype"), [*WAYS[:3], *(pytest.param(*way, marks=pytest.mark.slow) for way in WAYS[3:])]
+)
 def test_every_instruction_set(weights: Callable[[str], Weights], name: str, mode: str, kv_dtype: str) -> None:
     results = []
     for isa in ISAS:
@@ -245,7 +246,7 @@ def test_a_cold_process_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.
     assert cold[1] == warm[1]
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------------
+# -- what is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -315,6 +316,7 @@ def test_sizes_without_kernels_are_refused(tmp_path: Path, sizes: dict[str, int]
     assert str(path) in str(error.value)
 
 
+@pytest.mark.slow
 def test_sixteen_query_heads_per_kv_head(tmp_path: Path) -> None:
     weights = load(tiny_gguf(tmp_path / "mqa.gguf", format="F16", heads=16, kv_heads=1, head_dim=8))
     expected = reference.logits(weights, STREAMS[0])

@@ -1,8 +1,8 @@
-"""Dot products of 16 tokens with a group of a panel on Intel's tile unit (AMX int8): IR emitters.
+"""Dot products of 16 or 8 tokens with a group of a panel on Intel's tile unit (AMX int8): IR emitters.
 
-The first tile register holds 16 tokens x 32 bytes, the second the group's 8 vectors of 64 bytes as they lie in an 8-bit
-panel, the third the 16 x 16 sums in int32, which are exact. Four-bit quants are spread to bytes first, once per call.
-The registers get their shapes by `emit_begin`, once per thread and step, and are given back by `emit_end`.
+One tile register holds the tokens x 32 bytes, one the group's 8 vectors of 64 bytes as they lie in an 8-bit panel, and
+one the tokens x 16 sums in int32, which are exact. Four-bit quants are spread to bytes first, once per call. The
+registers get their shapes by `emit_begin`, once per thread and step, and are given back by `emit_end`.
 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TDPBSSD.)
 """
 
@@ -22,7 +22,10 @@ SPACES = 2
 """Rooms for sums in memory, used in turn: a power of two above `AHEAD`."""
 _BYTES = vec(I8, 64)
 _WORDS = vec(I16, 32)
-_SHAPES = ((TOKENS, GROUP), (GROUP // 4, 64), (TOKENS, 64))
+SIZES = (TOKENS, TOKENS // 2)
+"""Tokens that one multiplication takes."""
+# Rows and bytes of the tile registers: the weights of a group, then the tokens and their sums for each size.
+_SHAPES = ((GROUP // 4, 64), *(shape for size in SIZES for shape in ((size, GROUP), (size, 64))))
 
 
 def emit_begin(e: Emit, _: list[Value]) -> None:
@@ -70,9 +73,10 @@ def emit_dots_space(e: Emit) -> Value:
     return _space(e, SPACES * DOTS_BYTES)
 
 
-def emit_dots(e: Emit, weights: Value, tokens: Value, dots: Value) -> None:
-    """Write the dot products of one group to `dots`, one token every 64 bytes."""
-    rows, quants, sums = (_tile(i) for i in range(len(_SHAPES)))
+def emit_dots(e: Emit, size: int, weights: Value, tokens: Value, dots: Value) -> None:
+    """Write the dot products of one group with `size` tokens to `dots`, one token every 64 bytes."""
+    first = 1 + 2 * SIZES.index(size)
+    quants, rows, sums = (_tile(number) for number in (0, first, first + 1))
     e.call("llvm.x86.tilezero", VOID, [sums])
     e.call("llvm.x86.tileloadd64", VOID, [rows, _pointer(e, tokens), e.i64(GROUP)])
     e.call("llvm.x86.tileloadd64", VOID, [quants, _pointer(e, weights), e.i64(64)])

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from kvledger.model.kernels import amx
-from kvledger.model.kernels.activations import TOKENS, Row
+from kvledger.model.kernels.activations import Row
 from kvledger.model.kernels.cpu import Isa
 from kvledger.model.kernels.emit import F16, F32, I8, I16, I32, Emit, Value, vec
 from kvledger.model.kernels.panels import GROUP, ROWS, PanelFormat
@@ -52,9 +52,9 @@ def emit_linear(e: Emit, format_: PanelFormat, int8_rows: bool, add: bool, args:
     if not e.has_avx512:
         del sizes[8]
     if int8_rows and e.isa is Isa.AMX and format_.scales_per_group == 1:
-        whole = e.times(e.b.sdiv(tokens, e.i64(TOKENS)), TOKENS)
-        parts = replace(parts, bytes=amx.emit_unpacked(e, format_, panel, groups, whole))
-        sizes[TOKENS] = _emit_amx_tile
+        enough = e.b.sdiv(tokens, e.i64(min(amx.SIZES)))
+        parts = replace(parts, bytes=amx.emit_unpacked(e, format_, panel, groups, enough))
+        sizes |= dict.fromkeys(amx.SIZES, _emit_amx_tile)
     done = e.i64(0)
     for size in sorted(sizes, reverse=True):
         count = e.b.sdiv(e.b.sub(tokens, done), e.i64(size))
@@ -129,12 +129,12 @@ def _raised_part(e: Emit, raised: int, negated_sum: Value, tokens: list[Value]) 
 
 
 def _emit_amx_tile(e: Emit, panel: _Panel, row: Row, size: int) -> list[Value]:
-    """As `_emit_int8_tile` for 16 tokens, with the integer dot products taken by the tile unit."""
+    """As `_emit_int8_tile` for many tokens, with the integer dot products taken by the tile unit."""
     totals = [e.variable(e.const(LANES_F32, 0.0)) for _ in range(size)]
     dots = amx.emit_dots_space(e)
 
     def start(g: Value) -> None:
-        amx.emit_dots(e, e.at(panel.bytes, e.times(g, amx.GROUP_BYTES)), row.values(g), _dots_of(e, dots, g))
+        amx.emit_dots(e, size, e.at(panel.bytes, e.times(g, amx.GROUP_BYTES)), row.values(g), _dots_of(e, dots, g))
 
     # The tile unit runs ahead of the scaling below, by enough groups to hide the way through memory.
     last = e.b.sub(row.groups, e.i64(1))
