@@ -1,4 +1,5 @@
 PYTHON ?= python3
+PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -7,6 +8,7 @@ BIN := $(VENV)/bin
 setup: $(VENV)/.ready  ## create .venv with everything that pyproject.toml names
 
 $(VENV)/.ready: pyproject.toml
+	@echo "Setting up $(VENV): about 500 MB, a few minutes the first time."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[hub,dev]'
@@ -14,7 +16,7 @@ $(VENV)/.ready: pyproject.toml
 
 serve: setup  ## fetch the default model if need be and serve it on http://127.0.0.1:8000
 	$(BIN)/kvledger pull smollm2
-	$(BIN)/kvledger serve --model smollm2
+	$(BIN)/kvledger serve --model smollm2 --port $(PORT)
 
 test: setup  ## every test, the slow ones last
 	$(BIN)/kvledger pull smollm2

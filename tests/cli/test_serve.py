@@ -44,7 +44,7 @@ def test_the_first_lines_say_where_and_what_to_try():
 def test_what_to_try_can_be_reached_and_has_a_key_where_one_is_needed(address, url):
     shown = welcome("m", address, 80, locked=True)
     assert shown.count(url) == 2
-    assert "$KVLEDGER_API_KEY" in shown
+    assert "Bearer YOUR_KEY" in shown
 
 
 class TestAddresses:

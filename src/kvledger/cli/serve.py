@@ -20,19 +20,23 @@ _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.
 
 
 def serve(
-    model: Annotated[str, typer.Option(help="Name of a pulled model, or the path of one.")] = "smollm2",
+    model: Annotated[str, typer.Option(help="A model's name, or the path of a GGUF file or a folder.")] = "smollm2",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     alias: Annotated[list[str] | None, typer.Option(help="Another name for the model in requests.")] = None,
     api_key: Annotated[
         list[str] | None,
-        typer.Option(envvar="KVLEDGER_API_KEY", help="Key that clients must send; each key is a tenant of its own."),
+        typer.Option(
+            envvar="KVLEDGER_API_KEY",
+            help="Key that clients must send; each is a tenant. Spaces separate several in the variable.",
+        ),
     ] = None,
     kv_dtype: Annotated[Literal["f16", "f32", "int8"], typer.Option(help="How KV is stored.")] = "f16",
     kv_memory: Annotated[str, typer.Option(metavar="SIZE", help="Size of the KV cache, such as 512M or 2G.")] = "1G",
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that compute; all cores unless given.")] = None,
     mode: Annotated[
-        Literal["fast", "exact"], typer.Option(help="Compute with int8 activations, or with float32.")
+        Literal["fast", "exact"],
+        typer.Option(help="fast rounds activations to 8 bits; exact is slower, in float32."),
     ] = "fast",
     max_running: Annotated[int, typer.Option(min=1, help="Sequences computed at the same time.")] = 16,
     max_queue: Annotated[int, typer.Option(min=1, help="Sequences that may wait; beyond that, status 429.")] = 256,
@@ -98,6 +102,12 @@ def serve(
             "Warning: everybody who can reach this machine can use this server. Set --api-key, or leave --host out.",
             err=True,
         )
+    if (capacity := loaded.engine.capacity) < loaded.engine.context_length:
+        typer.echo(
+            f"Warning: --kv-memory {kv_memory} holds {capacity} tokens, fewer than the context of"
+            f" {loaded.engine.context_length}: longer prompts are refused.",
+            err=True,
+        )
     typer.echo(welcome(names[0], address, bound_port, locked=bool(service.keys)))
     server.run([listener])
     service.workers.shutdown(wait=False, cancel_futures=True)
@@ -125,8 +135,9 @@ def welcome(name: str, address: str, port: int, *, locked: bool) -> str:
     if reachable.is_unspecified:
         reachable = ipaddress.ip_address("::1" if reachable.version == 6 else "127.0.0.1")
     url = f"http://{f'[{reachable}]' if reachable.version == 6 else reachable}:{port}/v1"
-    body = json.dumps({"model": name, "messages": [{"role": "user", "content": "What is a KV cache?"}]})
-    key = ' -H "Authorization: Bearer $KVLEDGER_API_KEY"' if locked else ""
+    messages = [{"role": "user", "content": "What is a KV cache?"}]
+    body = json.dumps({"model": name, "messages": messages, "temperature": 0, "max_tokens": 100})
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if locked else ""
     return (
         f"kvledger serves {name} on {url} (Ctrl-C ends it). Try:\n"
         f"  curl {url}/chat/completions -H 'Content-Type: application/json'{key} -d {shlex.quote(body)}"

@@ -74,6 +74,16 @@ class Engine:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
+    @property
+    def capacity(self) -> int:
+        """Tokens that the KV pool holds."""
+        return self._capacity
+
+    @property
+    def context_length(self) -> int:
+        """The most tokens of one sequence, prompt and output together."""
+        return self._context_length
+
     def start(self) -> None:
         """Start the engine thread."""
         if self._thread is not None:
