@@ -43,12 +43,12 @@ class InvalidRequestError(KvledgerError):
 
 
 class PromptTooLongError(InvalidRequestError):
-    """A prompt that cannot fit, now or ever. Counts are in tokens."""
+    """A prompt that cannot fit, now or ever. Counts are in tokens; `at_least` says that not all of it was counted."""
 
-    def __init__(self, needed: int, available: int, what: str) -> None:
+    def __init__(self, needed: int, available: int, what: str, *, at_least: bool = False) -> None:
         super().__init__(
-            f"This prompt needs {needed} tokens and {what} holds {available}: shorten the prompt"
-            " or lower the number of tokens to generate.",
+            f"This prompt needs {'at least ' if at_least else ''}{needed} tokens and {what} holds {available}:"
+            " shorten the prompt.",
             param="messages",
         )
         self.needed = needed

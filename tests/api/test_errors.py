@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import openai
@@ -120,9 +121,27 @@ class TestLargeBodies:
         assert error_of(served.chat(filler), 400)["code"] == "context_length_exceeded"
 
     def test_many_at_once_are_not_all_held(self, served):
-        served.service.bodies.total = 1000
+        served.service.bodies.total = served.service.bodies.small = 1000
         assert error_of(served.chat("x" * 2000), 429)["code"] == "rate_limit_exceeded"
         assert served.chat().status_code == 200
+
+    def test_half_sent_bodies_lock_nobody_out(self, served):
+        bodies = served.service.bodies
+        bodies._held = bodies.total
+        assert served.chat().status_code == 200
+        bodies._held = 0
+
+    def test_a_body_that_does_not_arrive_is_given_up(self, served):
+        served.service.bodies.seconds = 0.2
+        with served.client() as client:
+
+            def slowly():
+                yield b'{"model":'
+                time.sleep(1)
+                yield b"1}"
+
+            error_of(client.post(CHAT, content=slowly(), headers=JSON), 408)
+        assert served.service.bodies._held == 0
 
     def test_nothing_stays_counted(self, served):
         served.chat()

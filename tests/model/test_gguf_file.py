@@ -1,5 +1,6 @@
 """The GGUF reader: equal to the library's on good files, one clear error on every bad one."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,3 +127,10 @@ def test_an_unsupported_quantisation_is_named(tmp_path: Path, damaged: Callable[
 def test_a_file_that_is_not_there_or_not_readable(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"no\.gguf cannot be read: No such file"):
         load(tmp_path / "no.gguf")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.gguf")
+    with pytest.raises(ModelFileError, match="not a regular file"):
+        load(tmp_path / "model.gguf")

@@ -21,8 +21,8 @@ def generate(
     prompt: Annotated[str, typer.Argument(help="What to say to the model.")],
     model: Annotated[str, typer.Option(help="A model's name, or the path of a GGUF file or a folder.")] = "smollm2",
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate.")] = 256,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="0 always takes the likeliest token.")] = 0.0,
+    max_tokens: Annotated[int, typer.Option(help="The most tokens to generate.")] = 256,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")

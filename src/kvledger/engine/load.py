@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,13 @@ class Loaded:
     model_name: str
 
 
+def physical_memory() -> int:
+    """Bytes of memory in this machine; where the system does not say, more than anybody has."""
+    if not hasattr(os, "sysconf"):
+        return 1 << 62
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def load_engine(
     settings: EngineSettings,
     *,
@@ -89,6 +97,11 @@ def load_engine(
             f" {KVPool.block_size} tokens.",
             param="kv_memory",
         )
+    if settings.kv_memory > (memory := physical_memory()):
+        raise InvalidRequestError(
+            f"A KV memory of {settings.kv_memory} bytes is more than this machine has ({memory}): give less.",
+            param="kv_memory",
+        )
     tokenizer = weights.tokenizer
     model = LlamaModel(
         weights,
@@ -98,9 +111,9 @@ def load_engine(
         context=settings.context_length,
         progress=progress,
     )
-    template = (
-        None if tokenizer.chat_template is None else ChatTemplate(tokenizer.chat_template, tokenizer, clock=clock)
-    )
+    template = None
+    if tokenizer.chat_template is not None:
+        template = ChatTemplate(tokenizer.chat_template, tokenizer, clock=clock, limit=model.context - 1)
     answers = Answers()
     cache = PromptCache(
         num_blocks,

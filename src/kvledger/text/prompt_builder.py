@@ -6,20 +6,29 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
+from kvledger.errors import PromptTooLongError
 from kvledger.text.prompt import Prompt, Segment
 from kvledger.text.tokenizer import Tokenizer
 from kvledger.text.traced import TEMPLATE, Traced
+
+CONTEXT = "the model's context, less one token to generate,"
 
 Recall = Callable[[str, Sequence[int]], tuple[int, ...] | None]
 """From the path of a text and the tokens before it to the ids that were sampled for it, where that is known."""
 
 
-def build_prompt(text: Traced, tokenizer: Tokenizer, recall: Recall | None = None) -> Prompt:
+_FAR = 8
+"""Characters per token of room from which on a run of text is counted piece by piece before it is read as a whole."""
+_PIECE = 4096
+
+
+def build_prompt(text: Traced, tokenizer: Tokenizer, recall: Recall | None = None, limit: int | None = None) -> Prompt:
     """Tokenise `text`: special tokens where the template wrote them, and whole runs of ordinary text between them.
 
-    A token made of text from two places counts as the template's.
+    A token made of text from two places counts as the template's. Raises `PromptTooLongError` for more than `limit`
+    tokens, after work in proportion to `limit` and not to the text.
     """
-    builder = _Builder(text, tokenizer, recall)
+    builder = _Builder(text, tokenizer, recall, limit)
     at = 0
     for start, end, origin in text.spans():
         if origin == TEMPLATE:
@@ -34,8 +43,9 @@ def build_prompt(text: Traced, tokenizer: Tokenizer, recall: Recall | None = Non
 class _Builder:
     """A prompt in the making."""
 
-    def __init__(self, text: Traced, tokenizer: Tokenizer, recall: Recall | None) -> None:
+    def __init__(self, text: Traced, tokenizer: Tokenizer, recall: Recall | None, limit: int | None) -> None:
         self._text = text
+        self._limit = limit
         self._tokenizer = tokenizer
         self._recall = recall
         self._spans = list(text.spans())
@@ -53,6 +63,8 @@ class _Builder:
         if self._segments and self._segments[-1].path == path:
             start = self._segments.pop().start
         self._tokens.extend(tokens)
+        if self._limit is not None and len(self._tokens) > self._limit:
+            raise PromptTooLongError(len(self._tokens), self._limit, CONTEXT, at_least=True)
         self._segments.append(Segment(start, len(self._tokens), path))
 
     def add_run(self, start: int, end: int) -> None:
@@ -73,7 +85,17 @@ class _Builder:
 
     def _encode(self, at: int, end: int, run_start: int) -> tuple[list[int], list[tuple[int, int]]]:
         text = str.__getitem__(self._text, slice(at, end))
+        if self._limit is not None and len(text) > _FAR * self._limit:
+            self._refuse_far_too_long(text, self._limit)
         return self._tokenizer.encode_run(text, after_special=run_start > 0, after_text=at > run_start)
+
+    def _refuse_far_too_long(self, text: str, limit: int) -> None:
+        """Cutting a text into pieces adds a few tokens at every cut, so only twice the limit is proof enough."""
+        counted = 0
+        for at in range(0, len(text), _PIECE):
+            counted += len(self._tokenizer.encode_run(text[at : at + _PIECE], after_text=True)[0])
+            if counted > 2 * limit:
+                raise PromptTooLongError(limit + 1, limit, CONTEXT, at_least=True)
 
     def _add_encoded(self, encoded: tuple[list[int], list[tuple[int, int]]], at: int) -> None:
         """Add the tokens of text that begins at character `at`, each under the path it came from."""

@@ -30,16 +30,20 @@ class ChatTemplate:
     """A chat template ready to render. Safe to use from several threads.
 
     Text that the template writes may hold special tokens; text of messages and tools never does, whatever the template
-    does with it. `clock` is what the template's `strftime_now` reads, in UTC.
+    does with it. `clock` is what the template's `strftime_now` reads, in UTC. A prompt of more than `limit` tokens is
+    refused without being tokenised to its end.
     """
 
-    def __init__(self, source: str | None, tokenizer: Tokenizer, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, source: str | None, tokenizer: Tokenizer, *, clock: Clock | None = None, limit: int | None = None
+    ) -> None:
         """Compile `source`; raises `TemplateError` if it is missing or is not a valid template."""
         if source is None:
             raise TemplateError("This model carries no chat template: use a model that was made for chat.")
         if len(source) > _MAX_SOURCE:
             raise TemplateError(f"The model's chat template has {len(source)} characters; {_MAX_SOURCE} is the most.")
         self._tokenizer = tokenizer
+        self._limit = limit
         self._clock = clock or SystemClock()
         try:
             self._template = TemplateEnvironment(self._strftime).from_string(source)
@@ -56,17 +60,17 @@ class ChatTemplate:
 
         With `generation_prompt` the prompt ends where the assistant's next answer begins. Assistant messages that
         `answers` remembers for `tenant` become the very tokens that were sampled. Raises `TemplateError` if the
-        template refuses these messages, `InvalidRequestError` for text that cannot be encoded.
+        template refuses these messages, `InvalidRequestError` for text that cannot be encoded or is too long.
         """
         text = self._text(chat, generation_prompt)
         if answers is None:
-            return build_prompt(text, self._tokenizer)
+            return build_prompt(text, self._tokenizer, limit=self._limit)
         said = {f"{message.path}.content": message.content for message in chat.messages if message.role == "assistant"}
 
         def recall(path: str, before: Sequence[int]) -> tuple[int, ...] | None:
             return answers.recall(tenant, before, said[path]) if path in said else None
 
-        return build_prompt(text, self._tokenizer, recall)
+        return build_prompt(text, self._tokenizer, recall, self._limit)
 
     def _text(self, chat: Chat, generation_prompt: bool) -> Traced:
         size = 0
