@@ -43,11 +43,12 @@ class InvalidRequestError(KvledgerError):
 
 
 class PromptTooLongError(InvalidRequestError):
-    """A prompt that cannot fit, now or ever. Counts are in tokens; `at_least` says that not all of it was counted."""
+    """A prompt that cannot fit, now or ever. Counts are in tokens; `roughly` is "about" or "at least" for
+    a prompt that was not counted exactly."""
 
-    def __init__(self, needed: int, available: int, what: str, *, at_least: bool = False) -> None:
+    def __init__(self, needed: int, available: int, what: str, *, roughly: str = "") -> None:
         super().__init__(
-            f"This prompt needs {'at least ' if at_least else ''}{needed} tokens and {what} holds {available}:"
+            f"This prompt needs {f'{roughly} ' if roughly else ''}{needed} tokens and {what} holds {available}:"
             " shorten the prompt.",
             param="messages",
         )

@@ -64,7 +64,7 @@ class _Builder:
             start = self._segments.pop().start
         self._tokens.extend(tokens)
         if self._limit is not None and len(self._tokens) > self._limit:
-            raise PromptTooLongError(len(self._tokens), self._limit, CONTEXT, at_least=True)
+            raise PromptTooLongError(len(self._tokens), self._limit, CONTEXT, roughly="at least")
         self._segments.append(Segment(start, len(self._tokens), path))
 
     def add_run(self, start: int, end: int) -> None:
@@ -90,12 +90,17 @@ class _Builder:
         return self._tokenizer.encode_run(text, after_special=run_start > 0, after_text=at > run_start)
 
     def _refuse_far_too_long(self, text: str, limit: int) -> None:
-        """Cutting a text into pieces adds a few tokens at every cut, so only twice the limit is proof enough."""
+        """Cutting a text into pieces adds a few tokens at every cut, so only twice the limit is proof enough.
+
+        Counting goes on for a while after that, to tell people how much too long their text is.
+        """
         counted = 0
         for at in range(0, len(text), _PIECE):
             counted += len(self._tokenizer.encode_run(text[at : at + _PIECE], after_text=True)[0])
-            if counted > 2 * limit:
-                raise PromptTooLongError(limit + 1, limit, CONTEXT, at_least=True)
+            if counted > 32 * limit:
+                raise PromptTooLongError(counted, limit, CONTEXT, roughly="at least")
+        if counted > 2 * limit:
+            raise PromptTooLongError(counted, limit, CONTEXT, roughly="about")
 
     def _add_encoded(self, encoded: tuple[list[int], list[tuple[int, int]]], at: int) -> None:
         """Add the tokens of text that begins at character `at`, each under the path it came from."""

@@ -12,7 +12,7 @@ from kvledger.model.kernels.intrinsics import float_of, fma, peek_f32, peek_i8, 
 from kvledger.model.kernels.jit import kept, kept_address
 from kvledger.model.kernels.panels import GROUP, ROWS, PanelFormat
 from kvledger.model.kernels.plain_activations import float_group, group_facts, quant_group
-from kvledger.model.kernels.plain_numbers import ZERO, f32, peek_number
+from kvledger.model.kernels.plain_numbers import ONE, ZERO, f32, peek_number
 
 
 class _Layout(NamedTuple):
@@ -78,13 +78,18 @@ def _linear_f32(layout: _Layout, add: bool) -> Callable[..., None]:
     """Weights made float32 first, then one fused multiply-add per column, in order."""
 
     def linear_f32(panel: int, rows: int, groups: int, tokens: int, out: int, out_stride: int) -> None:
+        width = GROUP // layout.scales_per_group
         for token in range(tokens):
             for row in range(ROWS):
                 total = ZERO
                 for group in range(groups):
                     x = float_group(rows, token, groups, group)
-                    for k in range(GROUP):
-                        total = fma(_weight(panel, groups, row, group, k, layout), peek_f32(x + 4 * k), total)
+                    minimum = _minimum(panel, groups, row, group, layout)
+                    for part in range(layout.scales_per_group):
+                        scale = _scale(panel, groups, row, group, part, layout)
+                        for k in range(part * width, (part + 1) * width):
+                            weight = _weight(panel, row, group, k, scale, minimum, layout)
+                            total = fma(weight, peek_f32(x + 4 * k), total)
                 _store(out + token * out_stride + 4 * row, total, add)
 
     return linear_f32
@@ -98,9 +103,11 @@ def embed(format_: PanelFormat) -> int:
     def embed(matrix: int, panel_bytes: int, row: int, groups: int, out: int) -> None:
         panel = matrix + row // ROWS * panel_bytes
         for group in range(groups):
+            minimum = _minimum(panel, groups, row % ROWS, group, layout)
             for k in range(GROUP):
-                value = _weight(panel, groups, row % ROWS, group, k, layout)
-                poke_f32(out + 4 * (group * GROUP + k), value)
+                scale = _scale(panel, groups, row % ROWS, group, k * layout.scales_per_group // GROUP, layout)
+                weight = _weight(panel, row % ROWS, group, k, scale, minimum, layout)
+                poke_f32(out + 4 * (group * GROUP + k), weight)
 
     return kept_address(embed)
 
@@ -111,18 +118,17 @@ def _store(address: int, total: np.float32, add: bool) -> None:
 
 
 @kept
-def _weight(panel: int, groups: int, row: int, group: int, k: int, layout: _Layout) -> np.float32:
-    """The weight in column `k` of a group."""
+def _weight(
+    panel: int, row: int, group: int, k: int, scale: np.float32, minimum: np.float32, layout: _Layout
+) -> np.float32:
+    """The weight in column `k` of a group with this scale and minimum."""
     if layout.bits > 8:
         index = (group * GROUP + k) * ROWS + row
         if layout.is_bf16:
             return float_of(peek_u16(panel + 2 * index) << 16)
         return peek_number(panel, index, layout.bits // 8)
     quant = f32(_quant(panel, row, group, k, layout))
-    scale = _scale(panel, groups, row, group, k * layout.scales_per_group // GROUP, layout)
-    if layout.has_minimum:
-        return fma(quant, scale, _minimum(panel, groups, row, group, layout))
-    return quant * scale
+    return fma(quant, scale, minimum) if layout.has_minimum else quant * scale
 
 
 @kept
@@ -138,11 +144,17 @@ def _quant(panel: int, row: int, group: int, k: int, layout: _Layout) -> int:
 
 @kept
 def _scale(panel: int, groups: int, row: int, group: int, part: int, layout: _Layout) -> np.float32:
+    """The scale of a group or of a part of it; floating-point formats have none."""
+    if layout.bits > 8:
+        return ONE
     scales = panel + groups * layout.quant_bytes
     return peek_number(scales, (group * layout.scales_per_group + part) * ROWS + row, layout.scale_bytes)
 
 
 @kept
 def _minimum(panel: int, groups: int, row: int, group: int, layout: _Layout) -> np.float32:
+    """The minimum of a group, or 0 in formats without one."""
+    if not layout.has_minimum:
+        return ZERO
     minima = panel + groups * (layout.quant_bytes + layout.scales_bytes)
     return peek_number(minima, group * ROWS + row, layout.scale_bytes)

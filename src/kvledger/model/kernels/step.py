@@ -38,7 +38,10 @@ MANY_TOKENS_GRABS = 64
 HEAD_GRABS = 16
 """In how many parts each thread takes a matrix: long runs of memory while few tokens make it wait for memory, else fine
 parts for an even finish."""
-SPINS = 256
+SPINS = 8192
+"""Turns of a waiting loop, half a millisecond or so; then the others count as late and the core is given away."""
+LATE = 1
+"""Where in `Batch.counters` the late barriers of a step are counted; the first entry counts arrivals."""
 GATE_TOKENS = 64
 """Tokens whose gates and ups are in the scratch at once; 256 bytes each, so they stay in the first-level cache."""
 COUNTER_BYTES = 64
@@ -107,7 +110,9 @@ def _barrier(model, arrivals, threads, epoch):
     while load_acquire(arrivals) < threads * epoch:
         relax()
         spins += 1
-        if spins > SPINS:
+        if spins == SPINS:
+            fetch_add(arrivals + 8 * LATE, 1)
+        if spins >= SPINS:
             call(model.yield_thread, ())
     return epoch
 
