@@ -16,10 +16,9 @@ from kvledger.model.kernels.table import KernelTable, kernels_for
 ISAS = list(Isa)[: list(Isa).index(best_isa()) + 1]
 """All that this processor can run, the plain twins first."""
 
-WIDEST = sorted({Isa.PLAIN, *ISAS[1:2], min(best_isa(), Isa.AVX512, key=list(Isa).index)}, key=list(Isa).index)
+VECTOR_ISAS = [isa for isa in ISAS if isa is not Isa.AMX]
 """`ISAS` without AMX, whose kernels are those of AVX-512 but for the linear ones."""
 
-PLAIN = PlainKernels()
 f32 = np.float32
 
 

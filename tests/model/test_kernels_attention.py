@@ -12,7 +12,7 @@ from kvledger.model.kernels.attention import BLOCK, CHUNK, MAX_ROWS, Tile, parti
 from kvledger.model.kernels.cpu import Isa
 from kvledger.model.kernels.panels import aligned
 from kvledger.model.kernels.rows import HeadShape
-from tests.model.kernel_calls import WIDEST, Calls, f32, quantised, same_bits
+from tests.model.kernel_calls import VECTOR_ISAS, Calls, f32, quantised, same_bits
 
 CHUNKS = 3
 SHAPES = [
@@ -118,7 +118,7 @@ def tiles(isa: Isa, shape: HeadShape) -> list[Tile]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_one_chunk(isa: Isa, shape: HeadShape) -> None:
     of = head(shape)
     for tile in tiles(isa, shape):
@@ -134,7 +134,7 @@ def test_one_chunk(isa: Isa, shape: HeadShape) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_chunks_merged_in_order(isa: Isa, shape: HeadShape) -> None:
     of = head(shape)
     for tile in tiles(isa, shape):
@@ -150,7 +150,7 @@ def test_chunks_merged_in_order(isa: Isa, shape: HeadShape) -> None:
         assert np.allclose(out, softmax_of_values(tile, of, 0, 2 * CHUNK + 100), rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_keys_that_a_row_may_not_see_do_not_matter(isa: Isa) -> None:
     # Unwritten slots hold anything finite; here numbers that would win every softmax.
     shape = HeadShape(3, 1, 64, "f16")
@@ -164,7 +164,7 @@ def test_keys_that_a_row_may_not_see_do_not_matter(isa: Isa) -> None:
     assert same_bits(used(tile, before), used(tile, attend(isa, tile, of, 0, visible)))
 
 
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 @pytest.mark.parametrize("peak", [3e4, -3e4])
 def test_extreme_scores(isa: Isa, peak: float) -> None:
     # One key far above the others takes everything; one far below gets exactly nothing.

@@ -17,7 +17,7 @@ from kvledger.model.kernels.attention import BLOCK
 from kvledger.model.kernels.cpu import Isa
 from kvledger.model.kernels.panels import GROUP, aligned
 from kvledger.model.kernels.rows import HeadShape
-from tests.model.kernel_calls import WIDEST, Calls, f32, f32_rows, int8_rows, quantised, same_bits
+from tests.model.kernel_calls import VECTOR_ISAS, Calls, f32, f32_rows, int8_rows, quantised, same_bits
 
 EPS = 1e-5
 COLS = 96
@@ -71,7 +71,7 @@ def normed(x: NDArray[np.floating], weight: NDArray[np.float32]) -> NDArray[np.f
 
 
 @pytest.mark.parametrize("int8", [True, False], ids=["int8", "f32"])
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_norm(isa: Isa, int8: bool) -> None:
     weight = np.random.default_rng(4).standard_normal(COLS).astype(f32)
     for x in rows_of_interest():
@@ -90,7 +90,7 @@ def test_norm(isa: Isa, int8: bool) -> None:
                 assert np.allclose(f32_row(memories[0], COLS, place), expected, rtol=1e-6, atol=LEAST)
 
 
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_norm_twice_keeps_15_bits(isa: Isa) -> None:
     weight = np.random.default_rng(4).standard_normal(COLS).astype(f32)
     for x in rows_of_interest():
@@ -107,7 +107,7 @@ def test_norm_twice_keeps_15_bits(isa: Isa) -> None:
 
 
 @pytest.mark.parametrize("int8", [True, False], ids=["int8", "f32"])
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_quantise_is_exactly_the_formula(isa: Isa, int8: bool) -> None:
     x = rows_of_interest()
     calls, memory = Calls(isa), tiles(COLS, int8)
@@ -128,7 +128,7 @@ def test_quantise_is_exactly_the_formula(isa: Isa, int8: bool) -> None:
 
 
 @pytest.mark.parametrize("int8", [True, False], ids=["int8", "f32"])
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_gate(isa: Isa, int8: bool) -> None:
     tokens, group = 19, 1
     source = np.random.default_rng(5).standard_normal((tokens, 2 * GROUP + 8)).astype(f32)
@@ -198,7 +198,7 @@ def rotation(isa: Isa, shape: HeadShape, bias: bool, qk_norm: bool, slot: int) -
 
 
 @pytest.mark.parametrize(("shape", "bias", "qk_norm"), SHAPES, ids=lambda v: v.name if isinstance(v, HeadShape) else "")
-@pytest.mark.parametrize("isa", WIDEST)
+@pytest.mark.parametrize("isa", VECTOR_ISAS)
 def test_rotate_equals_the_twin(isa: Isa, shape: HeadShape, bias: bool, qk_norm: bool) -> None:
     for slot in (0, 7, 15):
         ours, twin = (rotation(which, shape, bias, qk_norm, slot) for which in (isa, Isa.PLAIN))

@@ -14,19 +14,18 @@ from kvledger.model.kernels.plain_activations import STEP, group_facts, inverse_
 from kvledger.model.kernels.plain_numbers import ONE, Values, exp, f32, poke_float, sum_lanes
 from kvledger.model.kernels.rows import LANES, HeadShape, lanes_of
 
-GROUP_BYTES = 4 * GROUP
+_GROUP_BYTES = 4 * GROUP
 
 
 @cache
 def norm(eps: float, int8: bool) -> int:
     """norm(x, weight, cols, rows, token): activation row `token` = x / sqrt(mean of squares + eps) * weight."""
-
     epsilon = f32(eps)
 
     def norm(x: int, weight: int, cols: int, rows: int, token: int) -> None:
         inverse = _inverse_rms(x, cols, LANES, epsilon)
         for group in range(cols // GROUP):
-            values = _normed(x + GROUP_BYTES * group, weight + GROUP_BYTES * group, inverse, GROUP)
+            values = _normed(x + _GROUP_BYTES * group, weight + _GROUP_BYTES * group, inverse, GROUP)
             store_group(values, rows, token, cols // GROUP, group, int8)
 
     return kept_address(norm)
@@ -35,13 +34,12 @@ def norm(eps: float, int8: bool) -> int:
 @cache
 def norm_twice(eps: float) -> int:
     """norm_twice(x, weight, cols, rows, token, rest): as `norm`, int8, and what the rounding lost into row `rest`."""
-
     epsilon = f32(eps)
 
     def norm_twice(x: int, weight: int, cols: int, rows: int, token: int, rest: int) -> None:
         inverse, groups = _inverse_rms(x, cols, LANES, epsilon), cols // GROUP
         for group in range(groups):
-            values = _normed(x + GROUP_BYTES * group, weight + GROUP_BYTES * group, inverse, GROUP)
+            values = _normed(x + _GROUP_BYTES * group, weight + _GROUP_BYTES * group, inverse, GROUP)
             store_group(values, rows, token, groups, group, True)
             quants, scale = quant_group(rows, token, groups, group), group_facts(rows, token, groups, group)[0]
             for k in range(GROUP):
@@ -57,7 +55,7 @@ def quantise(int8: bool) -> int:
 
     def quantise(x: int, cols: int, rows: int, token: int) -> None:
         for group in range(cols // GROUP):
-            store_group(_peek_values(x + GROUP_BYTES * group, GROUP), rows, token, cols // GROUP, group, int8)
+            store_group(_peek_values(x + _GROUP_BYTES * group, GROUP), rows, token, cols // GROUP, group, int8)
 
     return kept_address(quantise)
 
@@ -72,7 +70,7 @@ def gate(int8: bool) -> int:
     def gate(source: int, stride: int, tokens: int, rows: int, group: int, groups: int) -> None:
         for token in range(tokens):
             values = _peek_values(source + token * stride, GROUP)
-            ups = _peek_values(source + token * stride + GROUP_BYTES, GROUP)
+            ups = _peek_values(source + token * stride + _GROUP_BYTES, GROUP)
             for k in range(GROUP):
                 values[k] = values[k] / (ONE + exp(-values[k])) * ups[k]
             store_group(values, rows, token, groups, group, int8)

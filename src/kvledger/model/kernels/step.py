@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kvledger.model.kernels.activations import TOKENS as TILE_TOKENS
 from kvledger.model.kernels.attention import BLOCK as CHUNK_BLOCKS
 from kvledger.model.kernels.attention import CHUNK as CHUNK_TOKENS
-from kvledger.model.kernels.intrinsics import call, fetch_add, load_acquire, relax
+from kvledger.model.kernels.intrinsics import call, cycles, fetch_add, load_acquire, relax
 from kvledger.model.kernels.jit import kept
 from kvledger.model.kernels.panels import GROUP
 
@@ -38,8 +38,10 @@ MANY_TOKENS_GRABS = 64
 HEAD_GRABS = 16
 """In how many parts each thread takes a matrix: long runs of memory while few tokens make it wait for memory, else fine
 parts for an even finish."""
-SPINS = 8192
-"""Turns of a waiting loop, half a millisecond or so; then the others count as late and the core is given away."""
+SPINS = 256
+"""Turns of a waiting loop, some microseconds, after which the core is offered to others."""
+LATE_CYCLES = 2_000_000
+"""A wait of this many cycles, about a millisecond, means that another program has a core of the team."""
 LATE = 1
 """Where in `Batch.counters` the late barriers of a step are counted; the first entry counts arrivals."""
 GATE_TOKENS = 64
@@ -107,13 +109,14 @@ def _barrier(model, arrivals, threads, epoch):
     epoch += 1
     fetch_add(arrivals, 1)
     spins = 0
+    begin = cycles()
     while load_acquire(arrivals) < threads * epoch:
         relax()
         spins += 1
-        if spins == SPINS:
-            fetch_add(arrivals + 8 * LATE, 1)
-        if spins >= SPINS:
+        if spins > SPINS:
             call(model.yield_thread, ())
+    if cycles() - begin > LATE_CYCLES:
+        fetch_add(arrivals + 8 * LATE, 1)
     return epoch
 
 
