@@ -330,3 +330,17 @@ def test_unknown_modes_and_dtypes_are_refused(weights: Callable[[str], Weights])
         LlamaModel(weights("llama Q4_1"), mode="exakt")
     with pytest.raises(InvalidRequestError, match="f16, f32, int8"):
         LlamaModel(weights("llama Q4_1"), kv_dtype="f8")
+
+
+def test_an_int8_head_over_float_layers_finds_its_remainders(
+    weights: Callable[[str], Weights], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The remainders of a rounded head lie behind its own tiles, whatever the layers' activation rows are like."""
+    floats, quantised = weights("llama F16"), weights("llama Q8_0").tensor("token_embd.weight")
+    original = floats.tensor
+    monkeypatch.setattr(floats, "tensor", lambda name: quantised if name == "token_embd.weight" else original(name))
+    run = Run(np.arange(5, dtype=np.int32), 0, np.zeros(1, np.int32), 5)
+    fast, exact = (
+        LlamaModel(floats, mode=mode, threads=1).forward([run], KVPool(floats.config, 1)) for mode in ("fast", "exact")
+    )
+    assert np.abs(fast - exact).max() < 1e-3 * np.abs(exact).max()

@@ -145,7 +145,7 @@ class LlamaModel:
             norm_attention=kernels.norm(eps, int8["attention"]),
             norm_ffn=kernels.norm(eps, int8["ffn"]),
             norm_final=kernels.norm_twice(eps) if int8["head"] else kernels.norm(eps, False),
-            head_rest=int(int8["head"]),
+            head_rest=tile_bytes(config.hidden_size, True) if int8["head"] else 0,
             quantise=kernels.quantise(int8["output"]),
             gate=kernels.gate(int8["down"]),
             rotate=kernels.rotate(shape, eps, config.qkv_bias, config.qk_norm),

@@ -60,9 +60,7 @@ def emit_unpacked(e: Emit, format_: PanelFormat, quants: Value, groups: Value, t
         for j in range(4):
             e.prefetch(e.at(source, 2048 + 64 * j))
             packed = e.load(e.at(source, 64 * j), _BYTES)
-            shifted = e.b.lshr(
-                e.b.bitcast(packed, vec(ir.IntType(16), 32)), ir.Constant(vec(ir.IntType(16), 32), [4] * 32)
-            )
+            shifted = e.b.lshr(e.b.bitcast(packed, _WORDS), ir.Constant(_WORDS, [4] * 32))
             for at, bytes_ in ((j, packed), (j + 4, e.b.bitcast(shifted, _BYTES))):
                 e.store(e.b.sub(e.b.and_(bytes_, low), e.const_bytes(format_.zero)), e.at(target, 64 * at))
     return space

@@ -21,7 +21,8 @@ from kvledger.model.kernels.jit import kept
 from kvledger.model.kernels.panels import GROUP
 
 # Columns of `Batch.ops[layer, op]`. The row after the last layer is the head: HEAD, and HEAD_REST to add the product
-# with what the rounding of the head's activations lost, if `head_rest`.
+# with what the rounding of the head's activations lost, if
+# `head_rest`, which is the bytes of a tile of its activation rows.
 PANELS, KERNEL, PANEL_BYTES, NUM_PANELS, GROUPS = range(5)
 Q, K, V, OUTPUT, GATE, UP, DOWN = range(7)
 HEAD, HEAD_REST = range(2)
@@ -242,7 +243,7 @@ def _logits(batch, thread, threads, arrivals, epoch, counter):
         for panel in range(begin, min(begin + size, head[NUM_PANELS])):
             _panels(head, buffers.rows, selected, buffers.logits, buffers.logit_stride, panel, panel + 1)
             if model.head_rest:
-                rows = buffers.rows + rest_tile * model.row_tile_bytes
+                rows = buffers.rows + rest_tile * model.head_rest
                 op = batch.ops[model.num_layers, HEAD_REST]
                 _panels(op, rows, selected, buffers.logits, buffers.logit_stride, panel, panel + 1)
     return _barrier(model, arrivals, threads, epoch)
