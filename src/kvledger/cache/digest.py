@@ -23,6 +23,7 @@ _VERSION = b"kvledger-1"
 """Part of every digest: change it whenever the encoding changes, and old entries become unreachable, not wrong."""
 
 _BLOCK_DOMAIN = b"kvl-block-1"
+_PREFIX_DOMAIN = b"kvl-prefix-1"
 
 
 def _frame(data: bytes) -> bytes:
@@ -61,6 +62,11 @@ def block_digest(parent: bytes, tokens: bytes) -> Digest:
     personalisation, and the parent has a fixed length, so the encoding stays unambiguous without a frame.
     """
     return Digest(blake2b(parent + tokens, digest_size=DIGEST_BYTES, person=_BLOCK_DOMAIN).digest())
+
+
+def prefix_digest(parent: Digest, part: Digest) -> Digest:
+    """Digest of a prefix that ends with `part` and continues the prefix `parent`; both are 32 bytes."""
+    return Digest(blake2b(parent + part, digest_size=DIGEST_BYTES, person=_PREFIX_DOMAIN).digest())
 
 
 def chain_digests(root: bytes, tokens: Sequence[int], block_size: int) -> Iterator[Digest]:
