@@ -17,8 +17,8 @@ from kvledger.text.chat import Chat
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """A checked request with every default filled in. `max_tokens` None means up to the context's end, 0 asks for no
-    output at all (a pre-warm). `ignored` names fields of the body that have no effect. `body` is the decoded body, which
-    the rulebook reads."""
+    output at all (a pre-warm). `ignored` names fields of the body that have no effect. `body` is the decoded body, for
+    the rulebook to read."""
 
     model: str
     chat: Chat
