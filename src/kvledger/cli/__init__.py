@@ -9,11 +9,18 @@ import typer
 
 from kvledger import __version__
 from kvledger.cli.bench import bench
+from kvledger.cli.cache import cache
+from kvledger.cli.explain import explain
 from kvledger.cli.generate import generate
+from kvledger.cli.keys import keys
+from kvledger.cli.ledger import ledger
+from kvledger.cli.plan import plan
+from kvledger.cli.price import price
 from kvledger.cli.pull import pull
 from kvledger.cli.serve import serve
+from kvledger.cli.sim import sim
 from kvledger.cli.tokens import tokens
-from kvledger.errors import DownloadError, KvledgerError
+from kvledger.errors import DownloadError, KvledgerError, ServerError
 
 app = typer.Typer(
     name="kvledger",
@@ -39,16 +46,22 @@ def options(
     """An LLM server that keeps the books on its KV cache."""
 
 
-for verb in (serve, generate, tokens, pull):
+for verb in (serve, generate, tokens, pull, price):
     app.command()(verb)
 app.add_typer(bench, name="bench")
+app.add_typer(cache, name="cache")
+app.add_typer(keys, name="keys")
+app.add_typer(ledger, name="ledger")
+app.add_typer(plan, name="plan")
+app.add_typer(explain, name="explain")
+app.add_typer(sim, name="sim")
 
 
 def main() -> None:
     """Run a command. Exit codes: 0 done, 1 failed on the way, 2 asked for something impossible, 130 Ctrl-C."""
     try:
         app()
-    except DownloadError as error:
+    except (DownloadError, ServerError) as error:
         fail(str(error), 1)
     except KvledgerError as error:
         fail(str(error), 2)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kvledger.cli.serve import CACHE_DISK, parse_size
 from kvledger.engine.request import Finished, Request, Sampling, Usage
 from kvledger.errors import InvalidRequestError
 from kvledger.text.chat import Chat, Message
@@ -24,6 +26,10 @@ def generate(
     max_tokens: Annotated[int, typer.Option(help="The most tokens to generate.")] = 256,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    cache_folder: Annotated[
+        Path | None, typer.Option(help="Folder to keep KV in: a prompt that begins like an earlier one reuses it.")
+    ] = None,
+    cache_disk: Annotated[str, typer.Option(metavar="SIZE", help="The most to keep in that folder.")] = CACHE_DISK,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")
     ] = False,
@@ -33,7 +39,9 @@ def generate(
     from kvledger.engine.load import EngineSettings, load_engine
 
     sampling = Sampling(temperature=temperature, seed=seed)
-    loaded = load_engine(EngineSettings(model=model, max_running=1), progress=note)
+    disk_bytes = parse_size(cache_disk, "--cache-disk")
+    settings = EngineSettings(model=model, max_running=1, cache_folder=cache_folder, cache_disk=disk_bytes)
+    loaded = load_engine(settings, progress=note)
     request = Request("generate", _prompt(loaded, prompt, system, raw=raw), sampling=sampling, max_tokens=max_tokens)
     loaded.engine.start()
     text: list[str] = []

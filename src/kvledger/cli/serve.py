@@ -16,6 +16,9 @@ from kvledger.errors import InvalidRequestError
 DRAIN = 8.0
 """Seconds that running requests get to finish in when the server is told to stop; containers are killed after 10."""
 
+CACHE_DISK = "4G"
+"""What `--cache-folder` takes unless told otherwise."""
+
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
@@ -31,23 +34,40 @@ def serve(
             help="Key that clients must send; each is a tenant. Spaces separate several in the variable.",
         ),
     ] = None,
+    operator_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="KVLEDGER_OPERATOR_KEY",
+            help="Key that may also see and clear what is cached for every key, and read /metrics.",
+        ),
+    ] = None,
+    access_log: Annotated[bool, typer.Option(help="Write a line of JSON per request to standard error.")] = True,
     kv_dtype: Annotated[Literal["f16", "f32", "int8"], typer.Option(help="How KV is stored.")] = "f16",
     kv_memory: Annotated[str, typer.Option(metavar="SIZE", help="Size of the KV cache, such as 512M or 2G.")] = "1G",
+    tenant_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="The most of it that one key may hold; all of it unless given.")
+    ] = None,
+    cache_folder: Annotated[
+        Path | None, typer.Option(help="Folder to keep KV in beyond memory, and for the next start.")
+    ] = None,
+    cache_disk: Annotated[str, typer.Option(metavar="SIZE", help="The most to keep in that folder.")] = CACHE_DISK,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that compute; all cores unless given.")] = None,
     mode: Annotated[
         Literal["fast", "exact"],
         typer.Option(help="fast rounds activations to 8 bits; exact is slower, in float32."),
     ] = "fast",
     max_running: Annotated[int, typer.Option(min=1, help="Sequences computed at the same time.")] = 16,
-    max_queue: Annotated[int, typer.Option(min=1, help="Sequences that may wait; beyond that, status 429.")] = 256,
+    max_queue: Annotated[int, typer.Option(min=1, help="Sequences of one key that may wait; then, status 429.")] = 256,
     context: Annotated[
         int | None, typer.Option(min=2, help="Longest context in tokens; the model's own unless given.")
     ] = None,
 ) -> None:
     """Serve a model over HTTP, in the way of the OpenAI API."""
     kv_bytes = parse_size(kv_memory, "--kv-memory")
-    if api_key and not all(api_key):
-        raise InvalidRequestError("An API key must not be empty: give one, or leave --api-key out.")
+    tenant_bytes = None if tenant_memory is None else parse_size(tenant_memory, "--tenant-memory")
+    disk_bytes = parse_size(cache_disk, "--cache-disk")
+    if not all((*(api_key or ()), *(operator_key or ()))):
+        raise InvalidRequestError("An API key must not be empty: give one, or leave the option out.")
 
     from kvledger.api.server import bind
 
@@ -57,6 +77,7 @@ def serve(
 
     from kvledger.api.app import create_app
     from kvledger.api.auth import Keys
+    from kvledger.api.log import log_to_stderr
     from kvledger.api.server import Server, listen
     from kvledger.api.service import Service
     from kvledger.clock import SystemClock
@@ -71,6 +92,9 @@ def serve(
         context_length=context,
         max_running=max_running,
         max_queue=max_queue,
+        tenant_memory=tenant_bytes,
+        cache_folder=cache_folder,
+        cache_disk=disk_bytes,
     )
     clock = SystemClock()
     loaded = load_engine(settings, clock=clock, progress=lambda message: typer.echo(message, err=True))
@@ -83,7 +107,7 @@ def serve(
         template=loaded.template,
         answers=loaded.answers,
         model_names=names,
-        keys=Keys(api_key or ()),
+        keys=Keys(api_key or (), operator_key or ()),
         clock=clock,
         workers=ThreadPoolExecutor(4, thread_name_prefix="kvledger-prompt"),
         started=int(clock.now()),
@@ -93,6 +117,8 @@ def serve(
         service.closing = True
         loaded.engine.close(drain=drain)
 
+    if access_log:
+        log_to_stderr()
     server = Server(create_app(service), close_engine=close_engine, drain=DRAIN)
     listen(listener)
     loaded.engine.start()
@@ -103,8 +129,9 @@ def serve(
             err=True,
         )
     if (capacity := loaded.engine.capacity) < loaded.engine.context_length:
+        option = f"--kv-memory {kv_memory}" if tenant_memory is None else f"--tenant-memory {tenant_memory}"
         typer.echo(
-            f"Warning: --kv-memory {kv_memory} holds {capacity} tokens, fewer than the context of"
+            f"Warning: {option} holds {capacity} tokens, fewer than the context of"
             f" {loaded.engine.context_length}: longer prompts are refused.",
             err=True,
         )

@@ -23,7 +23,7 @@ def tokens(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the tokens of a text: what each one says, its id and its bytes."""
-    tokenizer = _tokenizer(model)
+    tokenizer = load_tokenizer(model)
     ids = tokenizer.encode(sys.stdin.read() if text == "-" else text, special=special)
     if as_json:
         typer.echo(json.dumps({"model": model, "tokens": [_record(tokenizer, id) for id in ids]}, ensure_ascii=False))
@@ -31,7 +31,8 @@ def tokens(
         _show(tokenizer, ids)
 
 
-def _tokenizer(model: str) -> Tokenizer:
+def load_tokenizer(model: str) -> Tokenizer:
+    """The tokenizer of a model: its name, or the path of a GGUF file or a folder."""
     from kvledger.model.gguf_file import read_gguf
     from kvledger.model.store import resolve
     from kvledger.text.tokenizer import Tokenizer

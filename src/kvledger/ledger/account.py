@@ -95,7 +95,9 @@ class Usage:
 
     `reasoning` is part of `output`. Dimensions that change the price, where known: `service_tier` ("standard",
     "batch", "flex", "priority"), `region` (Anthropic `inference_geo`, OpenAI regional processing), `speed` ("fast").
-    `storage_token_seconds` is explicit caches' tokens x seconds alive (Gemini). Law: nothing is negative.
+    `storage_token_seconds` is explicit caches' tokens x seconds alive (Gemini). `cache_mode` is "explicit" or
+    "implicit" where the provider says which cache was read and prices the two differently (Qwen), else empty.
+    Law: nothing is negative.
     """
 
     split: Split
@@ -105,6 +107,7 @@ class Usage:
     region: str = ""
     speed: str = "standard"
     storage_token_seconds: int = 0
+    cache_mode: str = ""
 
     def __post_init__(self) -> None:
         if min(self.output, self.reasoning, self.storage_token_seconds) < 0 or self.reasoning > self.output:

@@ -1,0 +1,1 @@
+"""What the cache does, shown step by step with the code that the server runs."""

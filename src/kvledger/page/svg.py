@@ -1,0 +1,71 @@
+"""Charts as SVG elements, without scripts and without anything fetched from elsewhere."""
+
+from __future__ import annotations
+
+from html import escape
+
+from kvledger.page.blocks import HeatMap, LineChart
+from kvledger.page.scale import Scale, scales, short
+
+COLOURS = ("#0b6e99", "#b8336a", "#b07d00", "#2e7d32", "#5e35b1", "#c62828")
+
+_WIDTH, _HEIGHT = 720, 360
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 200, 12, 44
+
+
+def line_chart(chart: LineChart) -> str:
+    """The chart as one `<svg>` element; its lines are named beside it."""
+    x_scale, y_scale = scales(chart)
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(chart.title)}">']
+    for y in y_scale.ticks():
+        at = _y(y_scale, y)
+        parts.append(f'<path class="rule" d="M{_LEFT} {at:.1f}H{_WIDTH - _RIGHT}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{short(y)}</text>')
+    for x in x_scale.ticks():
+        parts.append(f'<text x="{_x(x_scale, x):.1f}" y="{_HEIGHT - 26}" text-anchor="middle">{short(x)}</text>')
+    if chart.limit:
+        name, value = chart.limit
+        at = _y(y_scale, value)
+        parts.append(f'<path class="limit" d="M{_LEFT} {at:.1f}H{_WIDTH - _RIGHT}"/>')
+        parts.append(f'<text x="{_WIDTH - _RIGHT + 8}" y="{at + 4:.1f}">{escape(name)}</text>')
+    for i, series in enumerate(chart.series):
+        colour = COLOURS[i % len(COLOURS)]
+        path = " ".join(f"{_x(x_scale, x):.1f},{_y(y_scale, y):.1f}" for x, y in series.points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        at = _TOP + 14 + 18 * i
+        parts.append(f'<rect x="{_WIDTH - _RIGHT + 8}" y="{at - 9}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{_WIDTH - _RIGHT + 24}" y="{at}">{escape(series.name)}</text>')
+    middle = (_LEFT + _WIDTH - _RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{_HEIGHT - 6}" text-anchor="middle">{escape(chart.x_label)}</text>')
+    parts.append(
+        f'<text x="14" y="{_HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 14 {_HEIGHT / 2})">'
+        f"{escape(chart.y_label)}</text></svg>"
+    )
+    return "".join(parts)
+
+
+def heat_map(heat: HeatMap, *, side: int = 14) -> str:
+    """The matrix as one `<svg>` element: the darker, the larger. Hovering over a cell says what it is."""
+    num_rows, num_columns = len(heat.row_labels), len(heat.column_labels)
+    width, height = num_columns * side, num_rows * side
+    parts = [
+        f'<svg class="heat" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
+        f' aria-label="{escape(heat.title)}"><rect class="ground" width="{width}" height="{height}"/>'
+    ]
+    for i, row in enumerate(heat.values):
+        for j, value in enumerate(row):
+            if value is not None:
+                said = escape(f"{heat.row_labels[i]} to {heat.column_labels[j]}: {value:.3f}")
+                parts.append(
+                    f'<rect x="{j * side}" y="{i * side}" width="{side}" height="{side}" fill="{COLOURS[0]}"'
+                    f' fill-opacity="{value:.3f}"><title>{said}</title></rect>'
+                )
+    return "".join(parts) + "</svg>"
+
+
+def _x(scale: Scale, value: float) -> float:
+    return _LEFT + scale.place(value) * (_WIDTH - _LEFT - _RIGHT)
+
+
+def _y(scale: Scale, value: float) -> float:
+    return _HEIGHT - _BOTTOM - scale.place(value) * (_HEIGHT - _BOTTOM - _TOP)

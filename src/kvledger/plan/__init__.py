@@ -1,0 +1,1 @@
+"""Memory and money, worked out before anything is bought."""

@@ -1,0 +1,1 @@
+"""One file per trace format: what a line of it means."""
