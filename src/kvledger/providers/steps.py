@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kvledger.cache.digest import Digest, fields_digest, prefix_digest
 from kvledger.providers.entries import Entry
@@ -37,13 +38,21 @@ def stops(root: Digest, parts: Sequence[Part], at_level: Mapping[Level, str] | N
         if length > PIECE:
             mixed = "".join(settings.get(level, "") + "\0" for level in _LEVELS[: _LEVELS.index(part.level) + 1])
             opening = fields_digest("opening", kind=part.kind, role=part.role, settings=mixed)
-            chain = prefix_digest(before, opening)
-            for end in range(PIECE, length, PIECE):
-                chain = prefix_digest(chain, fields_digest("piece", text=part.content[end - PIECE : end]))
-                found.append(Stop(chain, tokens + part.tokens * end // length, index, whole=False))
+            for number, inside in enumerate(_inside(prefix_digest(before, opening), part.content), 1):
+                found.append(Stop(inside, tokens + part.tokens * number * PIECE // length, index, whole=False))
         before, tokens = digest, tokens + part.tokens
         found.append(Stop(digest, tokens, index, whole=True))
     return found
+
+
+@lru_cache(maxsize=512)  # a conversation sends the same texts behind the same beginnings with every turn
+def _inside(chain: Digest, text: str) -> tuple[Digest, ...]:
+    """The digest at each stop inside a text that follows the prefix `chain`."""
+    found = []
+    for end in range(PIECE, len(text), PIECE):
+        chain = prefix_digest(chain, fields_digest("piece", text=text[end - PIECE : end]))
+        found.append(chain)
+    return tuple(found)
 
 
 def rounded(tokens: int, *, minimum: int = 0, step: int = 1) -> int:
