@@ -104,10 +104,13 @@ def _anthropic(platform: str) -> Callable[[], Rulebook]:
     return load
 
 
-def _openai() -> Rulebook:
-    from kvledger.providers.openai.rules import OpenAIRules  # noqa: PLC0415
+def _openai(platform: str) -> Callable[[], Rulebook]:
+    def load() -> Rulebook:
+        from kvledger.providers.openai.rules import OpenAIRules  # noqa: PLC0415
 
-    return OpenAIRules()
+        return OpenAIRules(platform)
+
+    return load
 
 
 def _gemini(platform: str) -> Callable[[], Rulebook]:
@@ -148,8 +151,8 @@ def _automatic(name: str) -> Callable[[], Rulebook]:
 
 PROVIDERS = (
     Provider("anthropic", _anthropic("claude-api"), ("claude",), r"claude"),
-    Provider("openai", _openai, (), r"(gpt-(?!oss)|chatgpt|o[134](-|$)|codex|text-embedding-)"),
-    Provider("azure", _openai, ("azure-openai",)),
+    Provider("openai", _openai("openai"), (), r"(gpt-(?!oss)|chatgpt|o[134](-|$)|codex|text-embedding-)"),
+    Provider("azure", _openai("azure"), ("azure-openai",)),
     Provider("gemini", _gemini("gemini-api"), ("google", "google-ai-studio"), r"(gemini|learnlm)-"),
     Provider("deepseek", _deepseek, ("deepseek-ai",), r"deepseek"),
     Provider("qwen", _qwen, ("dashscope", "alibaba", "model-studio"), r"(qwen|qwq|qvq|tongyi)"),

@@ -36,7 +36,14 @@ def sent_twice(first: int, shared: int, second: int, model: str = OLD) -> int:
 
 @pytest.mark.parametrize(
     ("shared", "total", "read"),
-    [(1023, 1100, 0), (1024, 1100, 1024), (1151, 1200, 1024), (1152, 1200, 1152), (3000, 3200, 2944), (1024, 1024, 1024)],
+    [
+        (1023, 1100, 0),
+        (1024, 1100, 1024),
+        (1151, 1200, 1024),
+        (1152, 1200, 1152),
+        (3000, 3200, 2944),
+        (1024, 1024, 1024),
+    ],
 )
 def test_minimum_and_steps_of_128(shared, total, read):
     assert sent_twice(4000, shared, total) == read
@@ -192,12 +199,12 @@ def test_a_change_inside_a_part_keeps_the_steps_before_it():
 def test_equal_beginnings_are_cut_equally_after_scaling_to_the_providers_count():
     """The cut depends on the text before it alone, however many tokens the rest turns out to have."""
     rules, world = OpenAIRules(), openai()
-    read = [rules.prompt(ask(message("user", words(4096) + tail), model=OLD), scope="s", counter=Letters())
+    read = [rules.prompt(ask(message("user", words(4100) + tail), model=OLD), scope="s", counter=Letters())
             for tail in ("", words(3000, "z"))]  # fmt: skip
     first, second = read[0].scaled(5000), read[1].scaled(6000)
     world.entries.put(rules.judge(first, world.entries, world.at).written)
     account = rules.judge(second, world.entries, world.at + 1).account
-    assert account.split.read == 3456  # 4,096 of 7,096 letters are 3,463 of 6,000 tokens: 27 steps
+    assert account.split.read == 3456  # 4,096 of 7,100 letters are 3,461 of 6,000 tokens: 27 steps
 
 
 def test_scopes_share_nothing_and_do_not_show():

@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
+from kvledger.engine.request import Sampling
 from kvledger.errors import InvalidRequestError
 from kvledger.providers.decode import convert, decode
-from kvledger.providers.openai.messages import Message, to_neutral, unsupported
+from kvledger.providers.dialect import Asked
+from kvledger.providers.openai.checks import INT64, unsupported, within
+from kvledger.providers.openai.messages import Message, to_neutral
+from kvledger.providers.openai.tools import shown_tools
 from kvledger.text.chat import Chat
 
 
@@ -104,49 +107,18 @@ WITHOUT_EFFECT = frozenset(
     )
 )
 
+FOR_THE_ACCOUNT = frozenset(("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"))
+"""Fields without effect on the answer, and so far from ignored that the account goes by them."""
+
 _KNOWN = frozenset(Body.__struct_fields__)
 _BODY = msgspec.json.Decoder(Body)
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_NULL = msgspec.Raw(b"null")
 
-Number = TypeVar("Number", int, float)
-
-_INT64 = 2**63
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 4
 MAX_TOP_LOGPROBS = 20
 
 
-@dataclass(frozen=True)
-class ChatRequest:
-    """A checked request, with every default filled in. Sampling fields mean what they mean to the OpenAI API.
-
-    `max_tokens` None means up to the context's end. `logprobs` is the number of alternatives per token, None for no log
-    probabilities at all. `ignored` names the fields of the body that have no effect here.
-    """
-
-    model: str
-    chat: Chat
-    choices: int
-    stream: bool
-    include_usage: bool
-    max_tokens: int | None
-    stop: tuple[str, ...]
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    logit_bias: tuple[tuple[int, float], ...]
-    logprobs: int | None
-    seed: int | None
-    ignore_eos: bool
-    ignored: tuple[str, ...]
-
-
-def parse(raw: bytes) -> ChatRequest:
+def parse(raw: bytes) -> Asked:
     """Check a request body; raises `InvalidRequestError` with the path of the first field that cannot be served."""
     body = decode(_BODY, raw)
     _refuse_unsupported(body)
@@ -159,42 +131,38 @@ def parse(raw: bytes) -> ChatRequest:
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequestError("`top_logprobs` needs `logprobs` to be true.", param="top_logprobs")
     limit = "max_tokens" if body.max_tokens is not None else "max_completion_tokens"
-    top_k = _within("top_k", body.top_k, -1, _INT64 - 1, 0)
-    return ChatRequest(
+    sent: dict[str, Any] = msgspec.json.decode(raw)
+    return Asked(
         model=body.model,
         chat=Chat(to_neutral(body.messages), _tools(body)),
-        choices=_within("n", body.n, 1, MAX_CHOICES, 1),
-        stream=bool(body.stream),
-        include_usage=bool(body.stream_options and body.stream_options.include_usage),
-        max_tokens=None if getattr(body, limit) is None else _within(limit, getattr(body, limit), 1, _INT64 - 1, 1),
+        body=sent,
+        sampling=_sampling(body),
+        choices=within("n", body.n, 1, MAX_CHOICES, 1),
+        max_tokens=None if getattr(body, limit) is None else within(limit, getattr(body, limit), 1, INT64 - 1, 1),
         stop=_stop(body.stop),
-        temperature=_within("temperature", body.temperature, 0, 2, 1.0),
-        top_k=max(top_k, 0),
-        top_p=_within("top_p", body.top_p, 0, 1, 1.0),
-        min_p=_within("min_p", body.min_p, 0, 1, 0.0),
-        repetition_penalty=_within("repetition_penalty", body.repetition_penalty, 0.1, 10, 1.0),
-        presence_penalty=_within("presence_penalty", body.presence_penalty, -2, 2, 0.0),
-        frequency_penalty=_within("frequency_penalty", body.frequency_penalty, -2, 2, 0.0),
-        logit_bias=_logit_bias(body.logit_bias or {}),
-        logprobs=_within("top_logprobs", body.top_logprobs, 0, MAX_TOP_LOGPROBS, 0) if body.logprobs else None,
-        seed=None if body.seed is None else _within("seed", body.seed, -_INT64, _INT64 - 1, 0),
+        stream=bool(body.stream),
         ignore_eos=bool(body.ignore_eos),
         ignored=tuple(
             name
-            for name, value in _FIELDS.decode(raw).items()
-            if (name not in _KNOWN or name in WITHOUT_EFFECT) and value != _NULL
+            for name, value in sent.items()
+            if value is not None and (name not in _KNOWN or name in WITHOUT_EFFECT - FOR_THE_ACCOUNT)
         ),
     )
 
 
-def _within(name: str, value: Number | None, low: float, high: float, default: Number) -> Number:
-    if value is None:
-        return default
-    if low <= value <= high:
-        return value
-    if high == _INT64 - 1:
-        raise InvalidRequestError(f"`{name}` must be at least {low} and fit 64 bits, not {value}.", param=name)
-    raise InvalidRequestError(f"`{name}` must be between {low} and {high}, not {value}.", param=name)
+def _sampling(body: Body) -> Sampling:
+    return Sampling(
+        temperature=within("temperature", body.temperature, 0, 2, 1.0),
+        top_k=max(within("top_k", body.top_k, -1, INT64 - 1, 0), 0),
+        top_p=within("top_p", body.top_p, 0, 1, 1.0),
+        min_p=within("min_p", body.min_p, 0, 1, 0.0),
+        repetition_penalty=within("repetition_penalty", body.repetition_penalty, 0.1, 10, 1.0),
+        presence_penalty=within("presence_penalty", body.presence_penalty, -2, 2, 0.0),
+        frequency_penalty=within("frequency_penalty", body.frequency_penalty, -2, 2, 0.0),
+        logit_bias=_logit_bias(body.logit_bias or {}),
+        logprobs=within("top_logprobs", body.top_logprobs, 0, MAX_TOP_LOGPROBS, 0) if body.logprobs else None,
+        seed=None if body.seed is None else within("seed", body.seed, -INT64, INT64 - 1, 0),
+    )
 
 
 def _refuse_unsupported(body: Body) -> None:
@@ -209,8 +177,6 @@ def _refuse_unsupported(body: Body) -> None:
     if body.response_format is not None and body.response_format.type != "text":
         kind = body.response_format.type
         raise unsupported("response_format", f"`response_format` of type `{kind}` is", "use type `text`")
-    if body.tool_choice not in (None, "none", "auto"):
-        raise unsupported("tool_choice", "A `tool_choice` other than `none` and `auto` is", "use one of them")
 
 
 def _tools(body: Body) -> tuple[Mapping[str, Any], ...]:
@@ -222,8 +188,7 @@ def _tools(body: Body) -> tuple[Mapping[str, Any], ...]:
             raise unsupported(f"{path}.type", f"A tool of type `{tool.type}` (`{path}`) is", "use type `function`")
         if tool.function is None:
             raise InvalidRequestError(f"`{path}.function` is required and missing.", param=f"{path}.function")
-    # With `none` the model must not call a tool; the sure way is not to tell it of any.
-    return () if body.tool_choice == "none" else tuple(body.tools or ())
+    return shown_tools(body.tools or (), body.tool_choice)
 
 
 def _stop(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -243,5 +208,5 @@ def _logit_bias(biases: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
             raise InvalidRequestError(
                 f"`logit_bias` has a key that is not a token id: {token[:40]!r}.", param="logit_bias"
             )
-        _within("logit_bias", bias, -100, 100, 0.0)
+        within("logit_bias", bias, -100, 100, 0.0)
     return tuple((int(token), bias) for token, bias in biases.items())

@@ -9,6 +9,7 @@ import msgspec
 
 from kvledger.errors import InvalidRequestError
 from kvledger.providers.decode import check_depth
+from kvledger.providers.openai.checks import unsupported
 from kvledger.text import chat as neutral
 
 
@@ -42,11 +43,6 @@ class Message(msgspec.Struct):
 _ARGUMENTS = msgspec.json.Decoder(dict[str, Any])
 
 
-def unsupported(param: str, what: str, instead: str) -> InvalidRequestError:
-    """The error for something OpenAI knows and this server does not: what, and what to do `instead`."""
-    return InvalidRequestError(f"{what} not supported by this server: {instead}.", param=param)
-
-
 def to_neutral(messages: list[Message]) -> tuple[neutral.Message, ...]:
     if not messages:
         raise InvalidRequestError("`messages` must hold at least one message.", param="messages")
@@ -77,7 +73,7 @@ def _message(message: Message, path: str) -> neutral.Message:
         fields["tool_call_id"] = message.tool_call_id
     if message.tool_calls:
         fields["tool_calls"] = [
-            _tool_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
+            read_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
         ]
     # Chat templates know no developer; OpenAI's own rule is that it replaces system.
     role = "system" if message.role == "developer" else message.role
@@ -108,7 +104,7 @@ def _content(message: Message, path: str) -> str:
     return "\n".join(texts)
 
 
-def _tool_call(call: ToolCall, path: str) -> Mapping[str, Any]:
+def read_call(call: ToolCall, path: str) -> Mapping[str, Any]:
     """An earlier tool call as templates expect it: arguments as an object, or as text where they are not one."""
     if call.type != "function":
         raise unsupported(f"{path}.type", f"A tool call of type `{call.type}` (`{path}`) is", "use type `function`")

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-FINISH_REASONS = {"stop": "stop", "length": "length", "capacity": "length"}
-"""Our finish reasons -> OpenAI's. What has no entry is no finished answer but an error."""
-
 DONE = b"data: [DONE]\n\n"
 
 
@@ -35,6 +32,7 @@ class Logprobs(msgspec.Struct):
 
 class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int
+    cache_write_tokens: int = 0
     audio_tokens: int = 0
 
 
@@ -53,21 +51,22 @@ class Usage(msgspec.Struct):
     completion_tokens_details: CompletionTokensDetails
 
 
-def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> Usage:
-    """OpenAI's usage block. `cached_tokens` is a part of `prompt_tokens`; the prompt of several choices counts once."""
-    return Usage(
-        prompt_tokens,
-        completion_tokens,
-        prompt_tokens + completion_tokens,
-        PromptTokensDetails(cached_tokens),
-        CompletionTokensDetails(),
-    )
+class CalledFunction(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct):
+    id: str
+    function: CalledFunction
+    type: str = "function"
 
 
 class AssistantMessage(msgspec.Struct, kw_only=True):
     role: str = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Choice(msgspec.Struct):
@@ -86,9 +85,22 @@ class Completion(msgspec.Struct, kw_only=True):
     usage: Usage
 
 
+class CalledFunctionDelta(msgspec.Struct, omit_defaults=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDelta(msgspec.Struct, omit_defaults=True):
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: CalledFunctionDelta | None = None
+
+
 class Delta(msgspec.Struct, omit_defaults=True):
     role: str | None = None
     content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
 
 
 class ChunkChoice(msgspec.Struct):
@@ -139,6 +151,12 @@ class ChunkStream:
     def delta(self, index: int, text: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         """More text of choice `index`."""
         return self._event([ChunkChoice(index, Delta(content=text), Logprobs(list(logprobs)) if logprobs else None)])
+
+    def tool_call(self, index: int, number: int, call: ToolCall) -> bytes:
+        """Call `number` (from 0) of choice `index`: its name first, then its arguments, as OpenAI sends them."""
+        named = ToolCallDelta(number, call.id, call.type, CalledFunctionDelta(call.function.name, ""))
+        filled = ToolCallDelta(number, function=CalledFunctionDelta(arguments=call.function.arguments))
+        return b"".join(self._event([ChunkChoice(index, Delta(tool_calls=[each]))]) for each in (named, filled))
 
     def finish(self, index: int, reason: str) -> bytes:
         """The last event of choice `index`. `reason` is OpenAI's word."""
