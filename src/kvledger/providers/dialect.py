@@ -53,12 +53,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One finished choice."""
+    """One finished choice. `stop` is the string of `Asked.stop` that ended it, None where the model did."""
 
     text: str
     reason: FinishReason
     tool_calls: tuple[ToolCall, ...] = ()
     scores: tuple[TokenScore, ...] = ()
+    stop: str | None = None
 
 
 class Reply(Protocol):
