@@ -66,3 +66,39 @@ class OverloadedError(KvledgerError):
 
 class ShuttingDownError(KvledgerError):
     """The server is closing and takes no new work."""
+
+
+class TraceError(KvledgerError):
+    """A trace that cannot be used: not a trace, of an unknown format, empty, or not a line of it readable."""
+
+
+class SimulationError(KvledgerError):
+    """A simulation that cannot be run as asked: its capacity, policy, time to live, tiers, order or router."""
+
+
+class PlanError(KvledgerError):
+    """A plan that cannot be worked out as asked: an unknown model, accelerator or data type, or an impossible size."""
+
+
+class ExplainError(KvledgerError):
+    """Something that cannot be shown as asked: a file without a chat or text, or a size outside its limits."""
+
+
+class LedgerError(KvledgerError):
+    """A ledger that cannot be opened, read or written."""
+
+
+class LedgerConflictError(LedgerError):
+    """A second, different receipt of one request."""
+
+
+class CachedContentNotFoundError(KvledgerError):
+    """An explicit cache (Gemini's `cachedContents`) that was never there, has expired, or belongs to another scope."""
+
+
+class ServerError(KvledgerError):
+    """A server that was asked gives no answer, or not the one that was asked for."""
+
+
+class AuditError(KvledgerError):
+    """An audit that cannot be done as asked: no such log, nothing readable in it, or a gate that is none."""

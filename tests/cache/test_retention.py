@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvledger.cache import MissReason
+from kvledger.cache import MissReason, OverQuota
 from kvledger.cache.events import RemovalReason
 from kvledger.cache.retention import BOOKKEEPING_BYTES, Expiry, blocks_within
 from kvledger.text.prompt import Mark
@@ -127,12 +127,26 @@ def test_a_tenant_over_its_quota_gives_up_its_own_first():
 def test_a_quota_bounds_what_runs_as_well():
     world = World(num_blocks=16, options={"tenant_bytes": 4 * BLOCK})
     first = world.admit(space("a"), prompt(1, 12))
-    assert world.admit(space("a"), prompt(2, 8)) is None
+    assert world.admit(space("a"), prompt(2, 8)) == OverQuota()
     assert world.cache.extend(first.lease, 16)
     assert not world.cache.extend(first.lease, 17)
+    assert world.cache.is_over_quota(first.lease, 17)
     assert isinstance(world.admit(space("b"), prompt(2, 8)), Sequence_)
     assert world.cache.fits(16)
     assert not world.cache.fits(17)
+    assert world.cache.capacity == 16
+    world.check()
+
+
+def test_a_full_pool_is_told_from_a_full_quota():
+    world = World(num_blocks=6, options={"tenant_bytes": 4 * BLOCK})
+    first = world.admit(space("a"), prompt(1, 16))
+    other = world.admit(space("b"), prompt(1, 8))
+    assert world.admit(space("b"), prompt(2, 4)) is None
+    assert world.admit(space("a"), prompt(2, 4), use_cache=False) == OverQuota()
+    assert not world.cache.extend(other.lease, 9)
+    assert not world.cache.is_over_quota(other.lease, 9)
+    assert world.cache.is_over_quota(first.lease, 17)
     world.check()
 
 

@@ -5,11 +5,13 @@ Every reuse is then checked for real: the slot must say exactly the tokens, from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvledger.cache import Lease, MissReason, Namespace, Pending, PromptCache, invariants
+from kvledger.cache import Lease, MissReason, Namespace, OverQuota, Pending, PromptCache, invariants
 from kvledger.cache.digest import token_bytes
 from kvledger.cache.events import Cleared, Stored
 from kvledger.cache.pool import State
@@ -23,6 +25,27 @@ def space(tenant: str = "", **fields: str) -> Namespace:
     return Namespace(tenant=tenant, **values)
 
 
+class Later(Executor):
+    """Does what is submitted when told to, in order: threads that are never faster or slower than the test wants."""
+
+    def __init__(self) -> None:
+        self.tasks: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.tasks.append((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def work(self, count: int = 1_000) -> None:
+        for _ in range(min(count, len(self.tasks))):
+            future, task = self.tasks.popleft()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(task())
+                except BaseException as error:
+                    future.set_exception(error)
+
+
 @dataclass
 class Sequence_:
     """A running request: its lease, all its tokens so far, and how many of them are written."""
@@ -32,6 +55,10 @@ class Sequence_:
     lease: Lease
     written: int
     cached: bool
+
+    @property
+    def is_loading(self) -> bool:
+        return self.lease.loading is not None
 
 
 @dataclass
@@ -55,7 +82,9 @@ class World:
             self.num_blocks, block_size=self.block_size, bytes_per_block=64, clock=self.clock, **self.options
         )
 
-    def admit(self, namespace: Namespace, tokens: Sequence[int], **options: Any) -> Sequence_ | Pending | None:
+    def admit(
+        self, namespace: Namespace, tokens: Sequence[int], **options: Any
+    ) -> Sequence_ | Pending | OverQuota | None:
         """Acquire, make the copies, and check every reused slot."""
         possible = self.possible(namespace, tokens)
         lease = self.cache.acquire(namespace, tokens, **options)
@@ -68,6 +97,9 @@ class World:
         self.running.append(sequence)
         self.check_slots(sequence)
         assert 0 <= lease.reused <= len(tokens) - 1
+        if sequence.is_loading:
+            assert lease.miss is None
+            return sequence
         if not cached:
             assert lease.reused == 0
         elif self.cache.lower is None and lease.reused < possible:
@@ -76,6 +108,17 @@ class World:
             assert lease.reused == possible // self.block_size * self.block_size
         assert lease.miss is None or lease.miss.position == lease.reused or len(tokens) == 1 or not cached
         return sequence
+
+    def receive(self, sequence: Sequence_) -> bool:
+        """Look whether a load is done; then every slot it brought must be right."""
+        if not sequence.is_loading:
+            return True
+        if not self.cache.receive(sequence.lease):
+            return False
+        assert sequence.written <= sequence.lease.reused <= len(sequence.tokens) - 1
+        sequence.written = sequence.lease.reused
+        self.check_slots(sequence)
+        return True
 
     def possible(self, namespace: Namespace, tokens: Sequence[int]) -> int:
         """The longest stretch of `tokens`, but for the last, that the trie holds: found the slow way."""
@@ -119,6 +162,7 @@ class World:
         """A whole request, alone; returns its lease."""
         sequence = self.admit(namespace, tokens, **options)
         assert isinstance(sequence, Sequence_), sequence
+        assert self.receive(sequence)
         assert self.write(sequence, len(tokens))
         self.finish(sequence)
         self.check()

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from kvledger.cache import Namespace, PromptCache
+from kvledger.cache.disk import DiskTier
+from kvledger.cache.retention import BOOKKEEPING_BYTES
+from kvledger.cache.tiers import LowerTier
 from kvledger.clock import ManualClock
 from kvledger.engine.engine import Engine
 from kvledger.engine.output import OutputText
@@ -80,6 +85,12 @@ class SlotPool:
 
     def copy_block(self, src: int, dst: int) -> None:
         self.slots[dst] = self.slots[src]
+
+    def read_block(self, block: int) -> bytes:
+        return self.slots[block].tobytes()
+
+    def write_block(self, block: int, content: bytes) -> None:
+        self.slots[block] = np.frombuffer(content, np.uint32)
 
 
 class ScriptedModel:
@@ -183,10 +194,24 @@ class Receiver:
 
 
 class Bench:
-    """An engine without a thread: tests step it and look inside between steps."""
+    """An engine without a thread: tests step it and look inside between steps.
+
+    With a folder, there is a disk tier in it. Its readers and its writer work at once unless given.
+    """
 
     def __init__(
-        self, *, num_blocks: int = 64, block_size: int = 4, context_length: int = 4096, enabled: bool = True, **options
+        self,
+        *,
+        num_blocks: int = 64,
+        block_size: int = 4,
+        context_length: int = 4096,
+        enabled: bool = True,
+        tenant_blocks: int | None = None,
+        folder: Path | None = None,
+        readers: Executor | None = None,
+        writer: Executor | None = None,
+        disk_bytes: int = 1 << 20,
+        **options,
     ) -> None:
         self.clock = ManualClock()
         self.model = ScriptedModel(context_length)
@@ -197,6 +222,14 @@ class Bench:
             bytes_per_block=self.pool.bytes_per_block,
             clock=self.clock,
             enabled=enabled,
+            tenant_bytes=tenant_blocks and tenant_blocks * (self.pool.bytes_per_block + BOOKKEEPING_BYTES),
+            lower=folder
+            and LowerTier(
+                DiskTier(folder, "scripted", limit_bytes=disk_bytes, executor=writer),
+                read_block=self.pool.read_block,
+                write_block=self.pool.write_block,
+                readers=readers,
+            ),
         )
         self.engine = Engine(
             self.model,
@@ -215,9 +248,10 @@ class Bench:
         self.receivers[request.id] = receiver
         return receiver
 
-    def step(self) -> None:
-        self.engine.step()
+    def step(self) -> bool:
+        goes_on = self.engine.step()
         self.clock.advance(1.0)
+        return goes_on
 
     def run(self, *requests: Request, max_steps: int = 2000) -> list[Receiver]:
         """Submit all at once and step until everybody has finished."""

@@ -12,7 +12,7 @@ import pytest
 
 from kvledger.engine.load import EngineSettings, Loaded, load_engine
 from kvledger.engine.request import Finished, FinishReason, Generated, Request, Sampling
-from kvledger.errors import InvalidRequestError
+from kvledger.errors import CacheFolderError, InvalidRequestError
 from kvledger.model import reference, weights
 from kvledger.text.chat import Chat, Message
 from kvledger.text.prompt import Prompt
@@ -111,6 +111,35 @@ def test_settings_that_do_not_go_together_are_refused_by_name(model_path: Path) 
         EngineSettings(max_running=100, step_tokens=150)
 
 
+def test_a_folder_or_a_size_that_cannot_be_used_is_refused(model_path: Path, tmp_path: Path) -> None:
+    settings = {"model": str(model_path), "kv_memory": KV_MEMORY}
+    with pytest.raises(InvalidRequestError, match="too small") as caught:
+        load_engine(EngineSettings(**settings, cache_folder=tmp_path, cache_disk=100))
+    assert caught.value.param == "cache_disk"
+    with pytest.raises(InvalidRequestError, match="too small") as caught:
+        load_engine(EngineSettings(**settings, tenant_memory=100))
+    assert caught.value.param == "tenant_memory"
+    (tmp_path / "file").touch()
+    with pytest.raises(CacheFolderError, match="cannot be used"):
+        load_engine(EngineSettings(**settings, cache_folder=tmp_path / "file"))
+
+
+def test_an_engine_finds_on_disk_what_the_last_one_left_there(model_path: Path, tmp_path: Path) -> None:
+    settings = EngineSettings(model=str(model_path), kv_memory=KV_MEMORY, cache_folder=tmp_path, cache_disk=KV_MEMORY)
+    answers = []
+    for turn in range(3):
+        loaded = load_engine(settings)
+        loaded.engine.start()
+        prompt = Prompt(tuple(loaded.tokenizer.encode("the ledger keeps the account " * 12)))
+        tokens, _, finished = answer(loaded, Request("r", prompt, sampling=GREEDY, max_tokens=8, ignore_eos=True))
+        answers.append(tokens)
+        assert finished.usage.reused_tokens == (len(prompt.tokens) - 1 if turn else 0)
+        with pytest.raises(CacheFolderError, match="in use"):
+            load_engine(settings)
+        loaded.engine.close(drain=0.0)
+    assert answers[0] == answers[1] == answers[2]
+
+
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from kvledger.cli import main; main()", "generate", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -134,9 +163,18 @@ def test_generate_as_json(model_path: Path) -> None:
     assert json.loads(run(*arguments, "--raw", "--json").stdout)["text"] == record["text"]
 
 
+def test_generate_reuses_what_an_earlier_process_kept(model_path: Path, tmp_path: Path) -> None:
+    arguments = ("the cache", "--model", str(model_path), "--max-tokens", "5", "--raw", "--json")
+    arguments = (*arguments, "--cache-folder", str(tmp_path))
+    first, second = (json.loads(run(*arguments).stdout) for _ in range(2))
+    assert (first["reused_tokens"], second["reused_tokens"]) == (0, second["prompt_tokens"] - 1)
+    assert first["text"] == second["text"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (("hello", "--cache-disk", "much"), "--cache-disk"),
         (("hello", "--max-tokens", "0"), "max_tokens"),
         (("hello", "--temperature", "nan"), "temperature"),
         (("",), "no tokens"),

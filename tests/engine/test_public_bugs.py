@@ -7,7 +7,7 @@ import pytest
 
 from kvledger.cache import MissReason, invariants
 from kvledger.engine.request import FinishReason, Request, Sampling
-from kvledger.text.prompt import Prompt
+from kvledger.text.prompt import Mark, Prompt, Segment
 from tests.engine.scripted_model import EOS, Bench, alone
 
 GREEDY = Sampling(temperature=0.0)
@@ -125,12 +125,66 @@ def test_the_next_turn_reuses_the_generated_tokens() -> None:
     assert second.result == alone(ask("turn-2", (*tokens(10, 1), *first.tokens, 4, 5, 6), 5))
 
 
-def test_another_tenant_reuses_nothing() -> None:
+def test_p06_another_tenant_reuses_nothing_and_is_told_what_a_first_prompt_is_told() -> None:
+    def theirs(name: str) -> Request:
+        return Request(name, Prompt(tokens(20, 1)), sampling=GREEDY, max_tokens=1, tenant="other")
+
     bench = Bench()
     bench.run(ask("mine", tokens(20, 1), 1))
-    theirs = Request("theirs", Prompt(tokens(20, 1)), sampling=GREEDY, max_tokens=1, tenant="other")
-    (receiver,) = bench.run(theirs)
-    assert receiver.finished.usage.reused_tokens == 0
+    before = bench.model.num_computed
+    (receiver,) = bench.run(theirs("theirs"))
+    (never_seen,) = Bench().run(theirs("theirs"))
+    assert receiver.finished.usage == never_seen.finished.usage
+    assert bench.model.num_computed - before == 20
+    (again,) = bench.run(theirs("again"))
+    assert again.finished.usage.reused_tokens == 19
+
+
+@pytest.mark.parametrize("length", [61, 63, 64])
+def test_p11_a_prompt_that_fills_the_pool_is_not_evicted_by_itself(length: int) -> None:
+    bench = Bench(num_blocks=16)
+    for name in ("first", "again", "and-again"):
+        (receiver,) = bench.run(ask(name, tokens(length, 1), 1))
+        assert receiver.result == alone(ask(name, tokens(length, 1), 1))
+        assert receiver.finished.usage.reused_tokens == (0 if name == "first" else length - 1)
+
+
+def test_p14_everything_is_counted_once_whatever_is_shared() -> None:
+    bench = Bench(num_blocks=40, step_tokens=32, max_running=4)
+    for number in range(6):
+        bench.submit(ask(f"r{number}", (*tokens(16, 1), number), 12))
+    while not all(receiver.finished for receiver in bench.receivers.values()):
+        bench.step()
+        leases = [sequence.lease for sequence in bench.engine._scheduler.running]
+        invariants.check(bench.cache, leases)
+    assert bench.cache.pool.free + bench.cache.pool.idle == 40
+
+
+def test_p31_a_prompt_below_the_minimum_is_told_the_minimum() -> None:
+    (receiver,) = Bench().run(ask("r", (1,), 1))
+    miss = receiver.finished.usage.miss
+    assert (miss.reason, miss.minimum) == (MissReason.BELOW_MINIMUM, 2)
+
+
+def test_a_miss_names_the_place_in_the_request_body() -> None:
+    bench = Bench()
+    bench.run(ask("earlier", tokens(20, 1), 1))
+    changed = (*tokens(20, 1)[:14], 3, *tokens(5, 9))
+    segments = (Segment(0, 10, "messages[0].content"), Segment(10, 20, "messages[1].content[2].text"))
+    (receiver,) = bench.run(Request("later", Prompt(changed, segments), sampling=GREEDY, max_tokens=1))
+    miss = receiver.finished.usage.miss
+    assert (miss.reason, miss.position) == (MissReason.PREFIX_CHANGED, receiver.finished.usage.reused_tokens)
+    assert (miss.token, miss.earlier_token) == (changed[miss.position], tokens(20, 1)[miss.position])
+    assert miss.path == "messages[1].content[2].text"
+
+
+def test_a_mark_keeps_its_prefix_for_its_own_time() -> None:
+    bench = Bench()
+    marked = Prompt(tokens(20, 1), marks=(Mark(16, ttl=3600.0),))
+    bench.run(Request("marked", marked, sampling=GREEDY, max_tokens=1), ask("unmarked", tokens(20, 2), 1))
+    bench.clock.advance(400)
+    later = bench.run(ask("one", tokens(20, 1), 1), ask("two", tokens(20, 2), 1))
+    assert [receiver.finished.usage.reused_tokens for receiver in later] == [16, 0]
 
 
 def test_a_request_that_shuns_the_cache_neither_reads_nor_writes_it() -> None:

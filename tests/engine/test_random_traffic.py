@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from kvledger.cache import invariants
 from kvledger.engine.request import FinishReason, Request, Sampling
 from kvledger.model.batch import Run
 from kvledger.text.prompt import Prompt
+from tests.cache.world import Later
 from tests.engine.scripted_model import EOS, Bench, Result, alone
 
 BLOCK_SIZE = 4
@@ -23,6 +27,10 @@ class Arrival:
     request: Request
     step: int
     gone: int | None
+
+    def again(self, later: int) -> Arrival:
+        request = replace(self.request, id=f"{self.request.id}-again")
+        return Arrival(request, self.step + later, None if self.gone is None else self.gone + later)
 
 
 samplings = st.one_of(
@@ -74,8 +82,11 @@ def arrivals(draw: st.DrawFn) -> list[Arrival]:
     context_length=st.sampled_from([60, 400]),
     enabled=st.sampled_from([True, True, True, False]),
     faults=st.sampled_from([(), (), (), (), (3,), (2, 7)]),
+    tenant_blocks=st.sampled_from([None, None, 8]),
+    reads=st.sampled_from([None, 0, 1, 3]),
+    damage=st.sampled_from([None, 9]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_result_is_that_of_the_request_alone(
     traffic: list[Arrival],
     num_blocks: int,
@@ -84,7 +95,18 @@ def test_every_result_is_that_of_the_request_alone(
     context_length: int,
     enabled: bool,
     faults: tuple[int, ...],
+    tenant_blocks: int | None,
+    reads: int | None,
+    damage: int | None,
 ) -> None:
+    """With `reads`, there is a disk tier: so many groups are read per step, and more if nobody can compute. Then
+    everybody comes a second time."""
+    if reads is not None:
+        traffic = traffic + [arrival.again(60) for arrival in traffic]
+    last = max(arrival.step for arrival in traffic)
+    stack = ExitStack()
+    folder = None if reads is None else Path(stack.enter_context(TemporaryDirectory()))
+    readers = Later()
     bench = Bench(
         num_blocks=num_blocks,
         block_size=BLOCK_SIZE,
@@ -92,6 +114,10 @@ def test_every_result_is_that_of_the_request_alone(
         enabled=enabled,
         max_running=max_running,
         step_tokens=2 * max_running + spare_tokens,
+        tenant_blocks=tenant_blocks,
+        folder=folder,
+        readers=readers,
+        disk_bytes=8000,
     )
     step, victims = 0, set[str]()
 
@@ -107,9 +133,13 @@ def test_every_result_is_that_of_the_request_alone(
                 bench.submit(arrival.request)
             if arrival.gone == step:
                 bench.engine.cancel(arrival.request.id)
-        bench.step()
-        invariants.check(bench.cache)
-        if step > 20 and all(receiver.finished for receiver in bench.receivers.values()):
+        goes_on = bench.step()
+        invariants.check(bench.cache, [sequence.lease for sequence in bench.engine._scheduler.running])
+        readers.work((reads or 0) if goes_on else 100)
+        if step == damage and folder is not None:
+            for path in folder.rglob("*.kv"):
+                path.write_bytes(path.read_bytes()[:-1] + b"!")
+        if step > last and all(receiver.finished for receiver in bench.receivers.values()):
             break
     else:
         raise AssertionError("the engine does not come to an end")
@@ -117,7 +147,9 @@ def test_every_result_is_that_of_the_request_alone(
     for arrival in traffic:
         request, receiver = arrival.request, bench.receivers[arrival.request.id]
         result, usage = receiver.result, receiver.finished.usage
-        expected = alone(request, capacity=num_blocks * BLOCK_SIZE, context_length=context_length)
+        expected = alone(
+            request, capacity=min(num_blocks, tenant_blocks or num_blocks) * BLOCK_SIZE, context_length=context_length
+        )
         if result.reason is FinishReason.CANCELLED:
             assert arrival.gone is not None
         elif result.reason is FinishReason.ERROR:
@@ -133,6 +165,8 @@ def test_every_result_is_that_of_the_request_alone(
     assert status.free_blocks + status.idle_blocks == num_blocks
     assert status.computed_tokens == bench.model.num_computed
     assert sum(status.finished.values()) == len(traffic)
+    bench.cache.close()
+    stack.close()
 
 
 def is_beginning(result: Result, expected: Result) -> bool:

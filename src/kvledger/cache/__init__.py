@@ -4,8 +4,10 @@ How an engine uses it, on one thread:
 
     lease = cache.acquire(namespace, tokens, reserve=..., segments=..., marks=...)
     # None: does not fit now, try again when something was released. Never, if not cache.fits(len(tokens) + output).
+    # OverQuota: the same, but only a release of the same tenant helps.
     # Pending: a running lease is about to write the next block of this prompt; try again after its next commit.
-    # Both leave everything as it was and are not counted.
+    # All three leave everything as it was and are not counted.
+    cache.receive(lease)                          # only with a lower tier: between steps, until it is True
     for copy in lease.copies:                     # before the first forward pass
         pool.copy_block(copy.src, copy.dst)       # the first copy.num_tokens positions are what matters
     # compute positions lease.reused .. len(tokens) - 1 (at least one), writing KV into lease.table
@@ -20,16 +22,17 @@ released lease has an empty table. What a lease has committed stays cached until
 (`policy`) or is cleared.
 
 With a lower tier, `PromptCache(..., lower=LowerTier(DiskTier(...), read_block=pool.read_block,
-write_block=pool.write_block))`: `acquire` loads what is there if `lower.rates` say that this is cheaper than computing,
-evicted blocks go down, and `cache.persist(limit)`, called between steps, sends others down before a crash takes them.
+write_block=pool.write_block))`: if `lower.rates` say that loading is cheaper than computing, a lease comes with a
+`loading`, and its blocks are filled while others go on. Evicted blocks go down, `cache.persist(limit)`, called between
+steps, sends others down before a crash takes them, and `cache.close()` the rest.
 
 `cache.pool` has the counts of blocks by state, `cache.counters` what happened so far, `cache.events` every change of
 the resident set, `outline.outline(cache, now)` a tree to look at, and `invariants.check(cache)` makes sure of it all.
 """
 
-from kvledger.cache.lease import Copy, Lease, Pending
+from kvledger.cache.lease import Copy, Lease, OverQuota, Pending
 from kvledger.cache.miss import Miss, MissReason
 from kvledger.cache.namespace import Namespace
 from kvledger.cache.prompt_cache import PromptCache
 
-__all__ = ["Copy", "Lease", "Miss", "MissReason", "Namespace", "Pending", "PromptCache"]
+__all__ = ["Copy", "Lease", "Miss", "MissReason", "Namespace", "OverQuota", "Pending", "PromptCache"]

@@ -5,10 +5,10 @@ A group file holds blocks that were put together:
     magic, header length | number of entries | entries | checksum of all this | payloads, one after the other
     entry: parent digest, digest, length of tokens, length of payload, checksum of payload, tokens
 
-Checksums are BLAKE2b-256. A file is written under a temporary name, synced and renamed, so a name that ends in `.kv`
-means a complete file; what a crash leaves behind is removed on the next open. The index is in memory and is rebuilt
-from the headers. A file that turns out to differ in any byte from what was written is removed, and its blocks are
-misses.
+Checksums are SHA-256, which processors compute in hardware. A file is written under a temporary name, synced and
+renamed, so a name that ends in `.kv` means a complete file; what a crash leaves behind is removed on the next open. The
+index is in memory and is rebuilt from the headers. A file that turns out to differ in any byte from what was written is
+removed, and its blocks are misses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 
 from kvledger.cache.digest import DIGEST_BYTES, TOKEN_BYTES, Digest, block_digest, fields_digest
@@ -35,8 +35,11 @@ _HEAD = struct.Struct("<8sQ")
 _COUNT = struct.Struct("<I")
 _ENTRY = struct.Struct(f"<{DIGEST_BYTES}s{DIGEST_BYTES}sIQ{DIGEST_BYTES}s")
 
+_BUSY_BYTES = 64 << 20
+"""Bytes waiting for the writer from which on only what is evicted should be put."""
+
 _BACKLOG_BYTES = 256 << 20
-"""Payload bytes that may wait for the writer; beyond that, blocks are not taken."""
+"""Bytes that may wait for the writer; beyond that, blocks are not taken."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +81,8 @@ class DiskEntry:
 
 
 class DiskTier:
-    """A bounded store of blocks in `folder/fingerprint`. One thread owns it; one process at a time has the folder.
+    """A bounded store of blocks in `folder/fingerprint`. One thread owns it, though any may `read`; one process at a
+    time has the folder.
 
     With an `executor` of one worker, files are written on it while the owner goes on; without, `put` writes itself.
     Raises `CacheFolderError` if the folder cannot be used.
@@ -112,8 +116,18 @@ class DiskTier:
 
     def close(self) -> None:
         """Finish writing and let the folder go."""
-        self._wait()
+        self.flush()
         os.close(self._lock)
+
+    @property
+    def is_busy(self) -> bool:
+        self._settle()
+        return self._num_unwritten >= _BUSY_BYTES
+
+    @property
+    def _num_unwritten(self) -> int:
+        """Bytes that wait for the writer."""
+        return sum(group.size for group, _ in self._writing.values())
 
     def __len__(self) -> int:
         """Number of blocks that can be found."""
@@ -142,21 +156,22 @@ class DiskTier:
         self._touch(list(dict.fromkeys(entry.group for entry in reversed(found))))
         return found, covered
 
-    def load(self, entry: TierEntry) -> bytes | None:
+    def read(self, entry: TierEntry) -> bytes:
         assert isinstance(entry, DiskEntry)
-        if entry.group.number not in self._groups:
-            return None
+        file = os.open(entry.group.path, os.O_RDONLY)
         try:
-            with entry.group.path.open("rb") as file:
-                file.seek(entry.offset)
-                payload = file.read(entry.size)
-        except OSError as error:
-            self._drop(entry.group, f"cannot be read: {error.strerror}")
-            return None
+            payload = os.pread(file, entry.size, entry.offset)
+        finally:
+            os.close(file)
         if _checksum(payload) != entry.checksum:
-            self._drop(entry.group, "a payload does not match its checksum")
-            return None
+            raise ValueError("a payload does not match its checksum")
         return payload
+
+    def drop(self, entry: TierEntry, reason: str) -> None:
+        assert isinstance(entry, DiskEntry)
+        if entry.group.number in self._groups:  # else it made room for others while it was being read
+            _log.warning("%s is left out of the cache: %s", entry.group.path, reason)
+            self._forget(entry.group)
 
     def put(self, blocks: Sequence[TierBlock]) -> bool:
         self._settle()
@@ -167,7 +182,7 @@ class DiskTier:
         if size > self.limit_bytes:
             _log.warning("%d blocks of %d bytes exceed the disk tier's limit of %d", len(fresh), size, self.limit_bytes)
             return False
-        waiting = sum(group.size for group, _ in self._writing.values())
+        waiting = self._num_unwritten
         if (waiting and waiting + size > _BACKLOG_BYTES) or not self._make_room(size):
             return False
         group = _Group(self._next, self.folder / f"{self._next:016x}.kv", size)
@@ -186,26 +201,24 @@ class DiskTier:
         self._settle()
         return True
 
-    def clear(self) -> None:
-        self._wait()
-        for group in list(self._groups.values()):
+    def flush(self) -> None:
+        for future in self._writing:
+            future.exception()
+        self._settle()
+
+    def clear(self, root: Digest | None = None) -> None:
+        self.flush()
+        for group in list(self._groups.values()) if root is None else self._below(root):
             self._forget(group)
+
+    def files(self) -> list[Path]:
+        """The files of all blocks that can be found, when everything that was put is safe."""
+        self.flush()
+        return [group.path for group in self._groups.values()]
 
     def verify(self) -> list[str]:
         """Read everything and compare it with its checksums; one sentence per file that is not what was written."""
-        self._wait()
-        problems = []
-        for group in self._groups.values():
-            try:
-                content = group.path.read_bytes()
-                entries = list(_entries(group, content))
-                if len(content) != group.size or any(
-                    _checksum(content[entry.offset : entry.offset + entry.size]) != entry.checksum for entry in entries
-                ):
-                    problems.append(f"{group.path}: a payload does not match its checksum.")
-            except (OSError, ValueError) as error:
-                problems.append(f"{group.path}: {error}.")
-        return problems
+        return [problem for path in self.files() if (problem := find_problem(path))]
 
     # -- the index ----------------------------------------------------------------------------------------------------
 
@@ -231,6 +244,19 @@ class DiskTier:
                 self._entries[entry.digest] = entry
                 insort(self._children.setdefault(entry.parent, []), entry.tokens)
         self._touch(self._ancestry(group))
+
+    def _below(self, root: Digest) -> list[_Group]:
+        """The groups with blocks that follow `root`, however far down."""
+        found: dict[int, _Group] = {}
+        todo = [root]
+        while todo:
+            parent = todo.pop()
+            for tokens in self._children.get(parent, ()):
+                entry = self._entry(parent, tokens)
+                if entry is not None:
+                    found[entry.group.number] = entry.group
+                    todo.append(entry.digest)
+        return list(found.values())
 
     def _ancestry(self, group: _Group) -> list[_Group]:
         """`group` and all groups with blocks before its blocks, which must not go before it does; youngest first."""
@@ -266,10 +292,6 @@ class DiskTier:
                 if not siblings:
                     del self._children[entry.parent]
 
-    def _drop(self, group: _Group, reason: str) -> None:
-        _log.warning("%s is left out of the cache: %s", group.path, reason)
-        self._forget(group)
-
     # -- files --------------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
@@ -285,36 +307,51 @@ class DiskTier:
                 _log.warning("%s could not be written: %s", group.path, error)
                 self.bytes_held -= group.size
 
-    def _wait(self) -> None:
-        for future in self._writing:
-            future.exception()
-        self._settle()
-
     def _rebuild(self) -> None:
         for path in self.folder.glob("*.tmp"):
             path.unlink()
         for path in sorted(self.folder.glob("*.kv")):
-            size = path.stat().st_size
             try:
-                group = _Group(int(path.stem, 16), path, size)
-                with path.open("rb") as file:
-                    _, length = _HEAD.unpack(file.read(_HEAD.size))
-                    file.seek(0)
-                    group.entries = list(_entries(group, file.read(min(length, size))))
-                if group.entries[-1].offset + group.entries[-1].size != size:
-                    raise ValueError("the file is not as long as it should be")
+                group = read_group(path)
             except (OSError, ValueError, struct.error) as error:
                 _log.warning("%s is left out of the cache: %s", path, error)
                 path.unlink(missing_ok=True)
                 continue
             self._next = group.number + 1
-            self.bytes_held += size
+            self.bytes_held += group.size
             self._add(group)
         self._make_room(0)
 
 
+def read_group(path: Path) -> _Group:
+    """A group file's header. Raises `OSError`, `ValueError` or `struct.error` for a file that cannot be used."""
+    size = path.stat().st_size
+    group = _Group(int(path.stem, 16), path, size)
+    with path.open("rb") as file:
+        _, length = _HEAD.unpack(file.read(_HEAD.size))
+        file.seek(0)
+        group.entries = list(_entries(group, file.read(min(length, size))))
+    if group.entries[-1].offset + group.entries[-1].size != size:
+        raise ValueError("the file is not as long as it should be")
+    return group
+
+
+def find_problem(path: Path) -> str | None:
+    """Read a group file and compare it with its checksums: a sentence if it is not what was written. Any thread may."""
+    try:
+        group = read_group(path)
+        content = path.read_bytes()
+    except struct.error:
+        return f"{path}: the file is not as long as it should be."
+    except (OSError, ValueError) as error:
+        return f"{path}: {error}."
+    if any(_checksum(content[each.offset : each.offset + each.size]) != each.checksum for each in group.entries):
+        return f"{path}: a payload does not match its checksum."
+    return None
+
+
 def _checksum(data: bytes) -> bytes:
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+    return sha256(data).digest()
 
 
 def _header_bytes(blocks: Iterable[TierBlock]) -> int:

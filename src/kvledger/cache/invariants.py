@@ -124,6 +124,9 @@ def _lease_problems(cache: PromptCache, leases: list[Lease]) -> Iterator[str]:
         for copy in lease.copies if lease.sources else ():
             if pool.states[copy.src] == FREE or copy.dst not in lease.table:
                 yield f"{copy} cannot be made"
+        for block in lease.loading.blocks if lease.loading is not None else ():
+            if pool.states[block] != OWNED or pool.refs[block] != 1 or block not in lease.table:
+                yield f"block {block} is being loaded and is not its lease's alone"
         shared = -(-lease.reused // cache.block_size) - len(lease.copies)
         if any(tables[block] > 1 for block in lease.table[max(shared, lease.committed // cache.block_size) :]):
             yield "a block that a lease is going to write is in two tables"

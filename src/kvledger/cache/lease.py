@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from kvledger.cache.digest import TOKEN_BYTES
 from kvledger.cache.miss import Miss
+from kvledger.cache.namespace import Namespace
+from kvledger.cache.tiers import Loading
 from kvledger.cache.trie import NONE, common_tokens
-from kvledger.text.prompt import Mark
+from kvledger.text.prompt import Mark, Segment
 
 
 class Copy(NamedTuple):
@@ -30,6 +32,29 @@ class Pending:
     position: int
 
 
+@dataclass(frozen=True)
+class OverQuota:
+    """The tenant's running leases hold too much of what it may hold: ask again when one of them was released.
+
+    Nothing was taken. Other tenants are not concerned: for them there may be room.
+    """
+
+
+class Inquiry(NamedTuple):
+    """What is asked about a prompt besides its blocks: kept until the lease's miss can be told."""
+
+    namespace: Namespace
+    segments: tuple[Segment, ...]
+    again: bool
+
+
+@dataclass(eq=False)
+class Generation:
+    """What a namespace holds from one clearing to the next."""
+
+    is_over: bool = False
+
+
 class Lease:
     """Blocks held for one sequence, from `acquire` until `release`. Made by the cache, read by the engine.
 
@@ -44,6 +69,8 @@ class Lease:
         "data",
         "extra",
         "generation",
+        "inquiry",
+        "loading",
         "marks",
         "miss",
         "node",
@@ -60,6 +87,9 @@ class Lease:
         """Leading tokens whose KV exists already; at most the number of prompt tokens less one."""
         self.copies: tuple[Copy, ...] = ()
         """To make with `KVPool.copy_block` before the first forward pass; sources are held until the first commit."""
+        self.loading: Loading | None = None
+        """What the lower tier is bringing up. Compute nothing until `PromptCache.receive` has taken it in: only then is
+        known how much is reused."""
         self.miss: Miss | None = None
         """Why the tokens from `reused` on were not reused; None if all but the last were."""
 
@@ -69,9 +99,10 @@ class Lease:
         self.sources: list[int] = []  # held until the copies are made
         self.node = NONE  # trie node of the last full committed block, or root; NONE: not part of the trie
         self.committed = 0  # tokens in full blocks that are in the trie, themselves or through a twin
-        self.generation = 0
+        self.generation = Generation()
         self.data = b""  # the prompt's token bytes, until all of them are committed
         self.marks: tuple[Mark, ...] = ()
+        self.inquiry: Inquiry | None = None
 
     def open_block(self, block_size: int) -> int:
         """The block after the last full committed one, or NONE if the table ends there."""
@@ -95,6 +126,13 @@ class Writers:
             writers.remove(lease)
             if not writers:
                 del self._by_node[lease.node]
+
+    def discard_over(self) -> None:
+        """Forget the leases whose generation is over."""
+        for node, writers in list(self._by_node.items()):
+            self._by_node[node] = [writer for writer in writers if not writer.generation.is_over]
+            if not self._by_node[node]:
+                del self._by_node[node]
 
     def common_tokens(self, node: int, position: int, tokens: bytes) -> int:
         """The most leading tokens of `tokens` that a writer below `node`, which ends at `position`, will write."""

@@ -9,7 +9,7 @@ from kvledger.cache.counters import Counters
 from kvledger.cache.digest import TOKEN_BYTES, token_bytes
 from kvledger.cache.events import EventLog
 from kvledger.cache.eviction import LRU, Policy
-from kvledger.cache.lease import Copy, Lease, Pending, Writers
+from kvledger.cache.lease import Copy, Generation, Inquiry, Lease, OverQuota, Pending, Writers
 from kvledger.cache.lookup import Match, find_match, match_below
 from kvledger.cache.miss import Miss, MissReason, explain, segment_path
 from kvledger.cache.namespace import Namespace
@@ -71,7 +71,7 @@ class PromptCache:
             lower=lower,
         )
         self._writers = Writers()
-        self._generation = 0
+        self._generations: dict[Namespace, Generation] = {}
         self._tenants: dict[str, int] = {}
 
     @property
@@ -84,10 +84,15 @@ class PromptCache:
         """The cached blocks that can go. Replaced by `clear`: do not keep it."""
         return self._residents.reclaimer
 
+    @property
+    def capacity(self) -> int:
+        """The most tokens that one sequence can have."""
+        blocks = self.pool.num_blocks
+        return self.block_size * (blocks if self.tenant_blocks is None else min(blocks, self.tenant_blocks))
+
     def fits(self, num_tokens: int) -> bool:
         """Whether a sequence of `num_tokens` could be admitted if nothing else were running."""
-        needed = self._blocks_for(num_tokens)
-        return needed <= self.pool.num_blocks and (self.tenant_blocks is None or needed <= self.tenant_blocks)
+        return num_tokens <= self.capacity
 
     def acquire(
         self,
@@ -99,12 +104,13 @@ class PromptCache:
         marks: Sequence[Mark] = (),
         use_cache: bool = True,
         again: bool = False,
-    ) -> Lease | Pending | None:
+    ) -> Lease | Pending | OverQuota | None:
         """Look `tokens` up, hold what is there, take blocks for the rest and for `reserve` tokens more: all or nothing.
 
-        Returns None when that does not fit now, `Pending` when waiting for a running lease saves computing; neither
-        changes or counts anything. `again` says that this request was admitted before (it was preempted): it is not
-        counted a second time. `segments` let the lease's miss name the path in the request body.
+        Returns None when the pool has no room now, `OverQuota` when the tenant may not have more now, `Pending` when
+        waiting for a running lease saves computing; none of them changes or counts anything. `again` says that this
+        request was admitted before (it was preempted): it is not counted a second time. `segments` let the lease's miss
+        name the path in the request body.
         """
         num_tokens = len(tokens)
         assert num_tokens, "a prompt has at least one token"
@@ -114,7 +120,7 @@ class PromptCache:
         self.reclaimer.expire(now)
         if not (use_cache and self.enabled):
             if not self._has_room(tenant, num_blocks):
-                return None
+                return self._shortage(tenant, num_blocks)
             private = Lease(self._take(num_blocks, tenant), tenant)
             private.miss = Miss(MissReason.DISABLED, 0, segment_path(segments, 0))
             self._count(private, num_tokens, again)
@@ -123,24 +129,53 @@ class PromptCache:
         data = token_bytes(tokens)
         root = self.trie.root(namespace)
         match = find_match(self.trie, self.pool, root, data, (num_tokens - 1) // self.block_size, now)
-        being_written = self._writers.common_tokens(match.node, *self._next_block(match, data[:-TOKEN_BYTES]))
-        if being_written == self.block_size:
+        if self._being_written(match, data) == self.block_size:
             return Pending(len(match.path) * self.block_size)
         entries, covered = self._find_below(match, data[:-TOKEN_BYTES])
         lease = self._admit(match, num_tokens, num_blocks, tenant, now, uses_source=not entries)
-        if lease is None:
-            return None
+        if not isinstance(lease, Lease):
+            return lease
         lease.data = data
         lease.marks = tuple(marks)
-        lease.generation = self._generation
-        if entries:
-            match = self._load(lease, entries, covered)
+        lease.generation = self._generations.setdefault(namespace, Generation())
+        lease.inquiry = Inquiry(namespace, tuple(segments), again)
+        if not entries:
+            self._conclude(lease, match)
+            return lease
+        assert self.lower is not None
+        first = len(match.path)
+        lease.loading = self.lower.load(entries, covered, lease.table[first : first + len(entries)], self._clock)
         self._writers.add(lease)
-        lease.miss = explain(
-            self.trie, self._residents.graves, namespace, match, data, lease.reused, segments, being_written
-        )
-        self._count(lease, num_tokens, again)
+        self.receive(lease)  # it may be there already
         return lease
+
+    def receive(self, lease: Lease) -> bool:
+        """Take in what the lower tier brings up for a lease; False while some of it is on its way.
+
+        To be called between steps until it is True; from then on `reused` and `miss` are final. What could not be
+        loaded is left to compute.
+        """
+        loading = lease.loading
+        if loading is None:
+            return True
+        if not loading.is_done:
+            return False
+        assert self.lower is not None
+        assert lease.inquiry is not None
+        lease.loading = None
+        num_arrived = self.lower.receive(loading)
+        if lease.generation.is_over:  # cleared meanwhile: nothing of it is to be found
+            self._conclude(lease, Match([], self.trie.root(lease.inquiry.namespace), NONE, 0, None, False))
+            return True
+        self._writers.discard(lease)
+        num_full = min(num_arrived, loading.covered // (self.block_size * TOKEN_BYTES))
+        self._residents.publish_full(lease, lease.data[lease.committed * TOKEN_BYTES :], num_full)
+        lease.reused = lease.committed
+        if num_arrived == len(loading.entries):
+            lease.reused += loading.covered // TOKEN_BYTES - num_full * self.block_size
+        path = lease.table[: lease.committed // self.block_size]
+        self._conclude(lease, match_below(self.trie, self.pool, path, lease.node, lease.data, self._clock.now()))
+        return True
 
     def extend(self, lease: Lease, num_tokens: int) -> bool:
         """Make the table cover `num_tokens` positions; False, and nothing changed, when no room can be made."""
@@ -152,15 +187,20 @@ class PromptCache:
         lease.table += self._take(needed, lease.tenant)
         return True
 
+    def is_over_quota(self, lease: Lease, num_tokens: int) -> bool:
+        """Whether `extend` fails because of what the tenant may hold, so that only leases of the same tenant matter."""
+        return not self._is_allowed(lease.tenant, self._blocks_for(num_tokens) - len(lease.table))
+
     def commit(self, lease: Lease, tokens: Sequence[int], num_written: int) -> None:
         """KV of `tokens[:num_written]` is written and `lease.copies` are made: others may use it from now on.
 
         `tokens` begin with the lease's prompt; only those after the last full block committed are read.
         """
+        assert lease.loading is None, "computed before everything was received"
         if lease.sources:
             self._residents.let_go(lease.sources, lease.tenant)
             lease.sources = []
-        if lease.node == NONE or lease.generation != self._generation:
+        if lease.node == NONE or lease.generation.is_over:
             return
         assert lease.committed <= num_written <= len(lease.table) * self.block_size, "committed what cannot be written"
         self._writers.discard(lease)
@@ -175,8 +215,14 @@ class PromptCache:
             lease.data = b""
 
     def release(self, lease: Lease) -> None:
-        """Give everything back: what is committed stays cached, the rest is free. A second call does nothing."""
-        if lease.node != NONE and lease.generation == self._generation:
+        """Give everything back: what is committed stays cached, the rest is free. A second call does nothing.
+
+        A load that is under way is stopped; what it has brought up is kept.
+        """
+        if lease.loading is not None:
+            lease.loading.stop()
+            self.receive(lease)
+        if lease.node != NONE and not lease.generation.is_over:
             self._writers.discard(lease)
             if lease.marks:
                 keep(self.pool, self.trie.path_to(lease.node), lease.marks, self.block_size, self.pin_budget)
@@ -193,11 +239,24 @@ class PromptCache:
         """Hand up to `limit` blocks to the lower tier ahead of their eviction; returns how many still wait."""
         return self.lower.persist(self.trie, limit) if self.lower is not None else 0
 
-    def clear(self) -> None:
-        """Forget everything cached, in all tiers. Running leases keep their blocks, but nobody else will find them."""
-        self._generation += 1
-        self._writers = Writers()
-        self._residents.clear()
+    def close(self) -> None:
+        """Make everything that is cached survive where there is a lower tier, and let that go."""
+        if self.lower is not None:
+            self.lower.close(self.trie)
+
+    def clear(self, namespace: Namespace | None = None) -> None:
+        """Forget everything cached, in all tiers; given a `namespace`, what belongs to that.
+
+        Running leases keep their blocks, but nobody else will find them.
+        """
+        for each in [*self._generations] if namespace is None else [namespace]:
+            if generation := self._generations.pop(each, None):
+                generation.is_over = True
+        self._writers.discard_over()
+        if namespace is None:
+            self._residents.clear()
+        else:
+            self._residents.clear_namespace(namespace)
 
     # -- admission ----------------------------------------------------------------------------------------------------
 
@@ -212,12 +271,17 @@ class PromptCache:
 
     def _has_room(self, tenant: int, needed: int, woken: int = 0) -> bool:
         """Whether `needed` blocks can be taken once `woken` idle ones are held. Every other idle block can go."""
-        pool = self.pool
-        if self.tenant_blocks is not None:
-            excess = pool.held[tenant] + needed - self.tenant_blocks
-            if excess > pool.tenant_idle[tenant] - woken:
-                return False
-        return needed <= pool.free + pool.idle - woken
+        return needed <= self.pool.free + self.pool.idle - woken and self._is_allowed(tenant, needed, woken)
+
+    def _is_allowed(self, tenant: int, needed: int, woken: int = 0) -> bool:
+        """Whether the tenant may take `needed` blocks then, for which it gives up idle ones of its own."""
+        if self.tenant_blocks is None:
+            return True
+        return self.pool.held[tenant] + needed - self.tenant_blocks <= self.pool.tenant_idle[tenant] - woken
+
+    def _shortage(self, tenant: int, needed: int, woken: int = 0) -> OverQuota | None:
+        """What to answer where there is no room."""
+        return None if self._is_allowed(tenant, needed, woken) else OverQuota()
 
     def _take(self, count: int, tenant: int) -> list[int]:
         """Take blocks for which there is room, from this tenant's idle ones first if it would hold too many."""
@@ -233,8 +297,8 @@ class PromptCache:
 
     def _admit(
         self, match: Match, num_tokens: int, num_blocks: int, tenant: int, now: float, *, uses_source: bool
-    ) -> Lease | None:
-        """Hold what was matched, then take the rest; None, and nothing changed, if it does not fit.
+    ) -> Lease | OverQuota | None:
+        """Hold what was matched, then take the rest; no lease, and nothing changed, if it does not fit.
 
         The last block in part: taken over if nobody holds it and nothing of it would be lost, otherwise copied.
         """
@@ -246,7 +310,7 @@ class PromptCache:
         needed = num_blocks - len(path) - takes_over
         if not self._has_room(tenant, needed, woken + is_idle):
             if takes_over or not is_idle or not self._has_room(tenant, needed, woken):
-                return None
+                return self._shortage(tenant, needed, woken)
             usable = 0  # there is room only if the block to copy from is given up itself
 
         if path and pool.states[path[-1]] == IDLE:
@@ -270,10 +334,23 @@ class PromptCache:
             lease.sources = [source]
         return lease
 
-    def _next_block(self, match: Match, data: bytes) -> tuple[int, bytes]:
-        """Where the match's path ends, and the token bytes of `data` that would be in the block after it."""
+    def _being_written(self, match: Match, data: bytes) -> int:
+        """How many tokens after the match's path, up to a block, a running lease is about to write; not the last."""
         start = len(match.path) * self.block_size
-        return start, data[start * TOKEN_BYTES : (start + self.block_size) * TOKEN_BYTES]
+        end = min((start + self.block_size) * TOKEN_BYTES, len(data) - TOKEN_BYTES)
+        return self._writers.common_tokens(match.node, start, data[start * TOKEN_BYTES : end])
+
+    def _conclude(self, lease: Lease, match: Match) -> None:
+        """It is certain now what the lease reuses: say why not more, count it, and let others wait for the rest."""
+        assert lease.inquiry is not None
+        namespace, segments, again = lease.inquiry
+        lease.inquiry = None
+        being_written = self._being_written(match, lease.data)
+        graves = self._residents.graves
+        lease.miss = explain(self.trie, graves, namespace, match, lease.data, lease.reused, segments, being_written)
+        if not lease.generation.is_over:
+            self._writers.add(lease)
+        self._count(lease, len(lease.data) // TOKEN_BYTES, again)
 
     def _count(self, lease: Lease, num_tokens: int, again: bool) -> None:
         if again:
@@ -291,22 +368,5 @@ class PromptCache:
         if self.lower is None:
             return (), 0
         rest = data[len(match.path) * self.block_size * TOKEN_BYTES :]
-        entries, covered = self.lower.find(self.trie.digest_of(match.node), rest, self.block_size * TOKEN_BYTES)
-        return (entries, covered) if covered > match.num_common * TOKEN_BYTES else ((), 0)
-
-    def _load(self, lease: Lease, entries: Sequence[TierEntry], covered: int) -> Match:
-        """Bring entries up into the lease's blocks, until one fails; returns the match as it is now."""
-        assert self.lower is not None
-        first = lease.committed // self.block_size
-        loaded = 0
-        for entry, block in zip(entries, lease.table[first:], strict=False):
-            if not self.lower.load(entry, block):
-                break
-            loaded += 1
-        num_full = min(loaded, covered // (self.block_size * TOKEN_BYTES))
-        self._residents.publish_full(lease, lease.data[lease.committed * TOKEN_BYTES :], num_full)
-        lease.reused = lease.committed
-        if loaded == len(entries):
-            lease.reused += covered // TOKEN_BYTES - num_full * self.block_size
-        path = lease.table[: lease.committed // self.block_size]
-        return match_below(self.trie, self.pool, path, lease.node, lease.data, self._clock.now())
+        known = match.num_common * TOKEN_BYTES
+        return self.lower.find(self.trie.digest_of(match.node), rest, self.block_size * TOKEN_BYTES, known)

@@ -10,6 +10,7 @@ from kvledger.cache.events import EventLog, RemovalReason
 from kvledger.cache.eviction import Policy
 from kvledger.cache.lease import Lease
 from kvledger.cache.miss import Graves
+from kvledger.cache.namespace import Namespace
 from kvledger.cache.pool import IDLE, READY, BlockPool
 from kvledger.cache.reclaim import Reclaimer
 from kvledger.cache.tiers import LowerTier
@@ -125,6 +126,26 @@ class Residents:
         if self._events is not None:
             self._events.cleared()
 
+    def clear_namespace(self, namespace: Namespace) -> None:
+        """Take out what one namespace holds, in all tiers. Blocks that leases hold become theirs alone."""
+        trie = self.trie
+        root = trie.root(namespace)
+        parents_first: list[int] = []
+        todo = trie.children_of(root)
+        while todo:
+            parents_first.append(todo.pop())
+            todo += trie.children_of(parents_first[-1])
+        self.graves.level([root, *parents_first])
+        blocks = parents_first[::-1]
+        keys: list[bytes] = []
+        for block in blocks:
+            keys += trie.remove((block,))
+            self.pool.retract(block)
+        if blocks:
+            self._record_removed(blocks, keys, RemovalReason.CLEARED)
+        if self._lower is not None:
+            self._lower.clear(namespace.digest())
+
     def _publish(self, block: int, parent: int, tokens: bytes, position: int) -> None:
         """Put one block into the trie; the open sibling that it covers leaves."""
         covered = self.trie.insert(parent, tokens, block)
@@ -136,7 +157,7 @@ class Residents:
     def _record_stored(self, parent: int, blocks: Sequence[int]) -> None:
         if self._events is None and self._lower is None:
             return
-        digests = tuple(self.trie.digest_of(block) for block in blocks)
+        digests = self.trie.digests_of(blocks)
         if self._events is not None:
             self._events.stored(self.trie.digest_of(parent), digests)
         if self._lower is not None:
@@ -156,8 +177,6 @@ class Residents:
         self._counters.removed_blocks[reason] += len(run)
         if self._events is not None:
             full = self.block_size * TOKEN_BYTES + PARENT_BYTES
-            digests = tuple(
-                self.trie.digest_of(block) for block, key in zip(run, keys, strict=True) if len(key) == full
-            )
+            digests = self.trie.digests_of([block for block, key in zip(run, keys, strict=True) if len(key) == full])
             if digests:
                 self._events.removed(digests, reason)

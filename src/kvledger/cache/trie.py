@@ -191,6 +191,13 @@ class Trie:
         """The digest of a block or root; a block's outlives its stay in the trie. Only with digests."""
         return Digest(bytes(self._digests[node * DIGEST_BYTES : (node + 1) * DIGEST_BYTES]))
 
+    def digests_of(self, blocks: Sequence[int]) -> tuple[Digest, ...]:
+        """The digest of each of `blocks`, which need not be in the trie any more. Only with digests."""
+        with memoryview(self._digests) as held:
+            return tuple(
+                [Digest(held[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES].tobytes()) for block in blocks]
+            )
+
     def insert(self, parent: int, tokens: bytes, block: int) -> int:
         """Put `block` under `parent`; no child may cover `tokens` yet.
 
@@ -240,10 +247,11 @@ class Trie:
             node = block
             start = end
         if self.has_digests:
-            digest = self.digest_of(first)
+            digest, digests = self.digest_of(first), self._digests
             for start, block in zip(range(0, len(data), width), blocks, strict=False):
                 digest = block_digest(digest, data[start : start + width])
-                self._set_digest(block, digest)
+                at = block * DIGEST_BYTES
+                digests[at : at + DIGEST_BYTES] = digest
 
     def remove(self, run: Sequence[int]) -> list[bytes]:
         """Take a childless block out and then, one after the other, its ancestors as they lose their only child.

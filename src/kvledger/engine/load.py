@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from kvledger import __version__
 from kvledger.cache import Namespace, PromptCache
 from kvledger.cache.digest import fields_digest
+from kvledger.cache.disk import DiskTier, fingerprint
+from kvledger.cache.events import EventLog
+from kvledger.cache.retention import BOOKKEEPING_BYTES, blocks_within
+from kvledger.cache.tiers import GROUP_BLOCKS, LowerTier
 from kvledger.clock import Clock, SystemClock
 from kvledger.engine.engine import Engine
 from kvledger.engine.request import demand
@@ -34,7 +40,9 @@ class EngineSettings:
     core this process may use. `context_length` lowers the model's own limit, None keeps it. `step_tokens` bounds the
     work of one step, and with it how long a running answer waits for the next token while somebody's prompt is read.
     `cache` False keeps nothing from one request for the next; `cache_ttl` is how long an unused prefix stays, in
-    seconds, None for ever.
+    seconds, None for ever. `tenant_memory` is how much of the KV pool one tenant may hold, in bytes; None: all of it.
+    With a `cache_folder`, what leaves the pool goes there, and comes back from there, after a restart too;
+    `cache_disk` is the size in bytes that it may take there.
     """
 
     model: str = "smollm2"
@@ -48,6 +56,9 @@ class EngineSettings:
     step_tokens: int = 512
     cache: bool = True
     cache_ttl: float | None = 300.0
+    tenant_memory: int | None = None
+    cache_folder: Path | None = None
+    cache_disk: int = 4 * GIB
 
     def __post_init__(self) -> None:
         demand("threads", self.threads, self.threads is None or self.threads >= 1, "1 or more")
@@ -85,7 +96,8 @@ def load_engine(
     """Load the model, take the memory, compile what is not compiled yet, and put an engine around it.
 
     `progress` gets a line for whatever takes long, such as compiling kernels, once per machine. Raises
-    `ModelNotFoundError`, `ModelFileError`, and `InvalidRequestError` for settings that do not go together.
+    `ModelNotFoundError`, `ModelFileError`, `CacheFolderError`, and `InvalidRequestError` for settings that do not go
+    together.
     """
     clock = clock or SystemClock()
     weights = load(resolve(settings.model))
@@ -102,7 +114,23 @@ def load_engine(
             f"A KV memory of {settings.kv_memory} bytes is more than this machine has ({memory}): give less.",
             param="kv_memory",
         )
+    if settings.tenant_memory is not None and blocks_within(settings.tenant_memory, block_bytes) < 1:
+        raise InvalidRequestError(
+            f"A tenant's memory of {settings.tenant_memory} bytes is too small: this model needs"
+            f" {block_bytes + BOOKKEEPING_BYTES} bytes for {KVPool.block_size} tokens.",
+            param="tenant_memory",
+        )
     tokenizer = weights.tokenizer
+    namespace = Namespace(
+        weights=weights.fingerprint,
+        tokenizer=fields_digest("text", tokenizer=tokenizer.fingerprint, template=tokenizer.chat_template or "").hex(),
+        adapter="",
+        layout=(
+            f"{settings.kv_dtype} in blocks of {KVPool.block_size}, computed in {settings.mode} mode"
+            f" by kvledger {__version__}"
+        ),
+        tenant="",
+    )
     model = LlamaModel(
         weights,
         mode=settings.mode,
@@ -115,28 +143,24 @@ def load_engine(
     if tokenizer.chat_template is not None:
         template = ChatTemplate(tokenizer.chat_template, tokenizer, clock=clock, limit=model.context - 1)
     answers = Answers()
+    pool = KVPool(weights.config, num_blocks, settings.kv_dtype)
     cache = PromptCache(
         num_blocks,
         block_size=KVPool.block_size,
         bytes_per_block=block_bytes,
         clock=clock,
         ttl=settings.cache_ttl,
+        tenant_bytes=settings.tenant_memory,
+        events=EventLog(),
+        lower=_lower_tier(settings, namespace, pool, readers=model.threads),
         enabled=settings.cache,
     )
     engine = Engine(
         model,
         tokenizer,
-        KVPool(weights.config, num_blocks, settings.kv_dtype),
+        pool,
         cache,
-        namespace=Namespace(
-            weights=weights.fingerprint,
-            tokenizer=fields_digest(
-                "text", tokenizer=tokenizer.fingerprint, template=tokenizer.chat_template or ""
-            ).hex(),
-            adapter="",
-            layout=f"{settings.kv_dtype} in blocks of {KVPool.block_size}, computed in {settings.mode} mode",
-            tenant="",
-        ),
+        namespace=namespace,
         clock=clock,
         answers=answers,
         max_running=settings.max_running,
@@ -145,3 +169,26 @@ def load_engine(
         context_length=model.context,
     )
     return Loaded(engine, tokenizer, template, answers, Path(settings.model).name.removesuffix(".gguf"))
+
+
+def _lower_tier(settings: EngineSettings, namespace: Namespace, pool: KVPool, *, readers: int) -> LowerTier | None:
+    """The disk tier, in its folder for this model and layout. Raises what `load_engine` raises."""
+    if settings.cache_folder is None or not settings.cache:
+        return None
+    smallest = GROUP_BLOCKS * (pool.bytes_per_block + BOOKKEEPING_BYTES)
+    if settings.cache_disk < smallest:
+        raise InvalidRequestError(
+            f"A cache of {settings.cache_disk} bytes on disk is too small: this model needs at least {smallest} bytes.",
+            param="cache_disk",
+        )
+    return LowerTier(
+        DiskTier(
+            settings.cache_folder,
+            fingerprint(namespace, block_size=pool.block_size, bytes_per_block=pool.bytes_per_block),
+            limit_bytes=settings.cache_disk,
+            executor=ThreadPoolExecutor(1, thread_name_prefix="kvledger-write"),
+        ),
+        read_block=pool.read_block,
+        write_block=pool.write_block,
+        readers=ThreadPoolExecutor(readers, thread_name_prefix="kvledger-read"),
+    )

@@ -18,8 +18,12 @@ class OutputText:
         self._stop = stop
         self._held = ""
         self._shown: list[str] = []
-        self.stopped = False
-        """A stop string appeared; no more text will come."""
+        self.stop: str | None = None
+        """The stop string that appeared; no more text will come."""
+
+    @property
+    def stopped(self) -> bool:
+        return self.stop is not None
 
     @property
     def shown(self) -> str:
@@ -38,10 +42,9 @@ class OutputText:
         if self.stopped:
             return ""
         text = self._held + text
-        ends = [(at + len(stop), at) for stop in self._stop if (at := text.find(stop)) >= 0]
+        ends = [(at + len(stop), at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
         if ends:
-            self.stopped = True
-            decided = min(ends)[1]
+            _, decided, self.stop = min(ends)
         else:
             decided = len(text) if last else len(text) - self._undecided(text)
         self._held = "" if self.stopped else text[decided:]

@@ -102,12 +102,14 @@ class TokenLogprob:
 @dataclass(frozen=True)
 class Generated:
     """One sampled token. `text` is what can be shown so far without cutting a character or a stop string in half;
-    it may be empty, and it may hold the text of earlier tokens that had to wait."""
+    it may be empty, and it may hold the text of earlier tokens that had to wait. `reused_tokens` is that of `Usage`, on
+    the first token of a sequence alone: what an answer says of its prompt may have to be said before its text."""
 
     token: int
     text: str
     logprob: TokenLogprob | None = None
     alternatives: tuple[TokenLogprob, ...] = ()
+    reused_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -131,12 +133,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class Finished:
-    """The last event of every request. `text` is the rest of the output that `Generated` had held back."""
+    """The last event of every request. `text` is the rest of the output that `Generated` had held back, `stop` the stop
+    string that ended it, None where none did."""
 
     reason: FinishReason
     usage: Usage
     text: str = ""
     message: str = ""
+    stop: str | None = None
 
 
 Event = Generated | Finished

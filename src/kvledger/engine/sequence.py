@@ -34,12 +34,17 @@ class Sequence:
         self.lease: Lease | None = None
         self.copies: tuple[Copy, ...] = ()
         """Block copies still to be made before the first forward pass under this lease."""
-        self.reused_tokens = 0
+        self.reused_tokens: int | None = None
+        """Of the prompt, at the first admission; None before it is known."""
         self.miss: Miss | None = None
         self.submitted = submitted
         self.admitted: float | None = None
         self.first_token: float | None = None
         self.last_token: float | None = None
+
+    @property
+    def tenant(self) -> str:
+        return self.namespace.tenant
 
     @property
     def num_outputs(self) -> int:
@@ -50,20 +55,34 @@ class Sequence:
         """Tokens whose KV is missing: at least one, and its logits give the next token."""
         return len(self.tokens) - self.num_computed
 
+    @property
+    def is_loading(self) -> bool:
+        """There is a lease, and what it reuses is still on its way: nothing can be computed."""
+        return self.lease is not None and self.lease.loading is not None
+
     def admit(self, lease: Lease, now: float) -> None:
-        """Go on under `lease`. What counts for the caller is the first admission, not what preemption repeats."""
+        """Hold `lease`; go on under it with `begin`, once nothing of it is loading."""
         self.lease = lease
-        self.copies = lease.copies
-        self.num_computed = lease.reused
-        if self.admitted is None:
-            self.admitted = now
+        self.admitted = now if self.admitted is None else self.admitted
+
+    def begin(self) -> None:
+        """Go on where the lease's reuse ends."""
+        assert self.lease is not None
+        self.copies = self.lease.copies
+        self.num_computed = self.lease.reused
+        self._account(self.lease)
+
+    def retire(self) -> None:
+        """Let go of the lease, which was released, and of everything computed under it."""
+        assert self.lease is not None
+        self._account(self.lease)
+        self.lease, self.copies, self.num_computed = None, (), 0
+
+    def _account(self, lease: Lease) -> None:
+        """What counts for the caller is the first admission, not what preemption repeats."""
+        if self.reused_tokens is None:
             self.reused_tokens = lease.reused
             self.miss = lease.miss
-
-    def retire(self) -> Lease | None:
-        """Let go of the lease, which the caller must release, and of everything computed under it."""
-        lease, self.lease, self.copies, self.num_computed = self.lease, None, (), 0
-        return lease
 
     def append(self, token: int, now: float) -> None:
         """Add a sampled token."""
@@ -78,7 +97,7 @@ class Sequence:
         last = first if self.last_token is None else self.last_token
         return Usage(
             prompt_tokens=len(self.request.prompt.tokens),
-            reused_tokens=self.reused_tokens,
+            reused_tokens=self.reused_tokens or 0,
             output_tokens=self.num_outputs,
             queued=admitted - self.submitted,
             prefill=first - admitted,

@@ -7,7 +7,7 @@ arXiv:2002.05202). Weights are dequantised exactly; everything after that is dou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,18 @@ from kvledger.model.weights import Weights
 
 Array = NDArray[np.float64]
 
+Watch = Callable[[int, int, Array], None]
+"""Is told, for a layer and a head, the attention weights [position, position]: who looks at whom, and how much."""
 
-def logits(weights: Weights, tokens: Sequence[int]) -> Array:
+
+def logits(weights: Weights, tokens: Sequence[int], watch: Watch | None = None) -> Array:
     """Return the logits after each of `tokens`, [len(tokens), vocab_size]; the first is at position 0."""
     config = weights.config
     embedding = _matrix(weights, "token_embd.weight")
     x = embedding[np.asarray(tokens, dtype=np.int64)]
     for layer in range(config.num_layers):
-        x = x + attention(weights, layer, rms_norm(x, _vector(weights, f"blk.{layer}.attn_norm.weight"), config))
+        normed = rms_norm(x, _vector(weights, f"blk.{layer}.attn_norm.weight"), config)
+        x = x + attention(weights, layer, normed, watch)
         x = x + swiglu(weights, layer, rms_norm(x, _vector(weights, f"blk.{layer}.ffn_norm.weight"), config))
     head = embedding if config.tied_head else _matrix(weights, "output.weight")
     result: Array = rms_norm(x, _vector(weights, "output_norm.weight"), config) @ head.T
@@ -38,7 +42,7 @@ def rms_norm(x: Array, gain: Array, config: ModelConfig) -> Array:
     return x / np.sqrt(mean_square + config.norm_eps) * gain
 
 
-def attention(weights: Weights, layer: int, x: Array) -> Array:
+def attention(weights: Weights, layer: int, x: Array, watch: Watch | None = None) -> Array:
     """Let each position look at itself and those before it (within the sliding window, if there is one)."""
     config, block = weights.config, f"blk.{layer}"
     q = _project(weights, f"{block}.attn_q", x).reshape(len(x), config.num_heads, config.head_dim)
@@ -56,7 +60,10 @@ def attention(weights: Weights, layer: int, x: Array) -> Array:
     for head in range(config.num_heads):
         kv_head = head * config.num_kv_heads // config.num_heads  # consecutive query heads share one
         scores = q[:, head] @ k[:, kv_head].T / np.sqrt(config.head_dim)
-        heads.append(softmax(np.where(visible, scores, -np.inf)) @ v[:, kv_head])
+        shares = softmax(np.where(visible, scores, -np.inf))
+        if watch is not None:
+            watch(layer, head, shares)
+        heads.append(shares @ v[:, kv_head])
     return _project(weights, f"{block}.attn_output", np.concatenate(heads, axis=-1))
 
 

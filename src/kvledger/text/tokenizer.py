@@ -138,6 +138,10 @@ class Tokenizer:
             raise ValueError(f"{token} is not a token id")
         return self._pieces[token] if token < self.vocab_size else b""
 
+    def backend_json(self) -> str:
+        """Return vocabulary, merges and word split as the `tokenizers` library writes them, special tokens left out."""
+        return self._backend.to_str()
+
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of `tokens`, special ones by name; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(map(self.token_bytes, tokens)).decode("utf-8", "replace")
