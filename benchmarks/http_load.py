@@ -17,6 +17,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -29,6 +30,11 @@ from pathlib import Path
 import httpx
 
 OURS = "kvledger"
+
+NO_REUSE = 0
+"""Connections kept for the next request. Now and then llama-server closes one just when the next request comes on it,
+which is lost ("Server disconnected"); so every request, to whatever server, gets a connection of its own."""
+
 TOPICS = [
     "the history of clocks",
     "bees and pollination",
@@ -104,8 +110,26 @@ class Server:
             except httpx.TransportError:
                 pass
             time.sleep(0.2)
+        sys.exit(f"{self.name} did not start. {self.obituary()}")
+
+    def put(self, load: Load, number: int) -> Round:
+        """Run round `number`; if the server breaks off, exit and say which one it was, and how it ended."""
+        try:
+            return asyncio.run(put_load(self.url, load, number))
+        except (httpx.TransportError, RuntimeError) as error:
+            sys.exit(f"{self.name} failed in round {number + 1}: {error} {self.obituary()}")
+
+    def obituary(self) -> str:
+        """What became of the process, with its last words."""
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            fate = "The process is still there."
+        else:
+            code = self._process.returncode
+            fate = f"The process ended with {signal.Signals(-code).name if code < 0 else f'code {code}'}."
         self._log.seek(0)
-        sys.exit(f"{self.name} did not start: {self._log.read()[-500:].strip()}")
+        return f"{fate} Its last words: {self._log.read()[-500:].strip()}"
 
     def close(self) -> None:
         self._process.terminate()
@@ -140,7 +164,7 @@ def free_port() -> int:
 
 async def put_load(url: str, load: Load, number: int) -> Round:
     """Run round `number` against the server at `url`."""
-    limits = httpx.Limits(max_connections=load.clients)
+    limits = httpx.Limits(max_connections=load.clients, max_keepalive_connections=NO_REUSE)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as http:
         model = (await http.get("/v1/models")).json()["data"][0]["id"]
         start = time.perf_counter()
@@ -230,10 +254,10 @@ def main() -> None:
         for name, (command, port) in commands(given.model, given.llama_server, load, given.threads).items():
             servers.append(Server(name, command, port))
             servers[-1].wait_until_ready()
-            asyncio.run(put_load(servers[-1].url, Load(2, 1, 8), -1))
+            servers[-1].put(Load(2, 1, 8), -1)
         for number in range(given.rounds):
             for server in servers:
-                measured.setdefault(server.name, []).append(asyncio.run(put_load(server.url, load, number)))
+                measured.setdefault(server.name, []).append(server.put(load, number))
             print(f"round {number + 1} of {given.rounds} done, load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     finally:
         for server in servers:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,13 +51,13 @@ ENGINES = {
 class Worker:
     """A running engine in one setting. Always `close` it."""
 
-    def __init__(self, name: str, setting: str, python: Path, model: Path, threads: int) -> None:
+    def __init__(self, name: str, module: str, setting: str, python: Path, model: Path, threads: int) -> None:
         self.name, self.setting, self.description = name, setting, ""
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in `close`)
         answers, end_of_worker = os.pipe()
         self._answers = os.fdopen(answers)
         self._process = subprocess.Popen(
-            [python, "-P", "-m", ENGINES[name].module, model, str(threads), setting, str(end_of_worker)],
+            [python, "-P", "-m", module, model, str(threads), setting, str(end_of_worker)],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, PATHS))},
             stdin=subprocess.PIPE,
             stdout=self._log,
@@ -74,15 +75,17 @@ class Worker:
 
     def measure(self, work: Work) -> float | str:
         """Tokens per second, or the sentence that says why not."""
+        reply = self.ask(asdict(work))
+        return str(reply["error"]) if "error" in reply else work.num_tokens / float(str(reply["seconds"]))
+
+    def ask(self, message: object) -> dict[str, object]:
+        """The worker's reply, or `{"error": SENTENCE}`."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(asdict(work)) + "\n")
+            self._process.stdin.write(json.dumps(message) + "\n")
         except BrokenPipeError:
-            return self.last_words()
-        reply = self._reply()
-        if "seconds" not in reply:
-            return str(reply.get("error") or self.last_words())
-        return work.num_tokens / float(str(reply["seconds"]))
+            return {"error": self.last_words()}
+        return self._reply() or {"error": self.last_words()}
 
     def cpu_seconds(self) -> float:
         """Processor time that the process itself has used so far; 0 where the system does not tell."""
@@ -110,17 +113,20 @@ class Worker:
         return reply
 
 
-def start(names: list[str], pythons: list[Path], model: Path, threads: int) -> list[Worker]:
+def start(
+    names: list[str], pythons: list[Path], model: Path, threads: int, engines: Mapping[str, Engine] | None = None
+) -> list[Worker]:
     """Start the workers one after another, a peer by the first of `pythons` that has it.
 
-    Those that do not come up are left out, with a line that says why.
+    Those that do not come up are left out, with a line that says why. `engines` are `ENGINES` unless given.
     """
     workers = []
     for name in names:
-        for setting in ENGINES[name].settings:
+        engine = (engines or ENGINES)[name]
+        for setting in engine.settings:
             reasons = []
             for python in [Path(sys.executable)] if name == OURS else pythons:
-                worker = Worker(name, setting, python, model, threads)
+                worker = Worker(name, engine.module, setting, python, model, threads)
                 if worker.wait_until_ready():
                     note(f"{name} ({setting}): {worker.description}")
                     workers.append(worker)

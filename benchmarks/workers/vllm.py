@@ -22,15 +22,20 @@ from kvledger.bench.work import Work, prompts
 from workers.pipe import Options, options, serve
 
 
+def dequantise(gguf: Path, folder: Path) -> int:
+    """Write a GGUF as a Hugging Face folder; returns the size of the vocabulary."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    model.hf_quantizer = None  # the weights are dequantised now, and must not be taken for a GGUF's any more
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
+    model.save_pretrained(folder)
+    vocab_size: int = model.config.vocab_size
+    return vocab_size
+
+
 class Vllm:
     def __init__(self, given: Options, folder: Path) -> None:
-        model = transformers.AutoModelForCausalLM.from_pretrained(given.model.parent, gguf_file=given.model.name)
-        model.hf_quantizer = None  # the weights are dequantised now, and must not be taken for a GGUF's any more
-        if hasattr(model.config, "quantization_config"):
-            del model.config.quantization_config
-        model.save_pretrained(folder)
-        self.vocab_size = model.config.vocab_size
-        del model
+        self.vocab_size = dequantise(given.model, folder)
         self.engine = vllm.LLM(
             str(folder),
             skip_tokenizer_init=True,

@@ -21,11 +21,13 @@ class Source:
 class Record:
     """A request and what became of it. None means that the log does not say.
 
-    `provider` and `api` are names that `providers.catalogue` knows. `at` is when the request began, in seconds since the
-    Unix epoch, and `began` when its response did. `id` is the response's own, the one that split lines and retries
+    `provider` and `api` are names that `providers.catalogue` knows. `at` is when the request began, in seconds since
+    the Unix epoch, and `began` when its response did. `id` is the response's own, the one that split lines and retries
     share. `key` (workspace, API key name, organisation: the cache's isolation as far as the log tells) and
     `conversation` group requests. `body` is the request as sent, `usage` the provider's counters, and `output` what the
     answer adds to a conversation, as the provider's own message (for chains by `previous_response_id`).
+    `complete` is False for a snapshot of a response that was still running. A later record of the same provider and id
+    replaces the earlier one.
     """
 
     source: Source
@@ -40,6 +42,7 @@ class Record:
     body: Mapping[str, Any] | None = None
     usage: Usage | None = None
     output: Any = None
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,12 @@ from typing import Annotated
 import typer
 
 from kvledger import __version__
+from kvledger.cli.audit import audit
 from kvledger.cli.bench import bench
 from kvledger.cli.cache import cache
+from kvledger.cli.emulate import emulate
+from kvledger.cli.check import check
+from kvledger.cli.diff import diff
 from kvledger.cli.explain import explain
 from kvledger.cli.generate import generate
 from kvledger.cli.keys import keys
@@ -46,7 +50,7 @@ def options(
     """An LLM server that keeps the books on its KV cache."""
 
 
-for verb in (serve, generate, tokens, pull, price):
+for verb in (serve, emulate, generate, tokens, pull, price, audit, diff, check):
     app.command()(verb)
 app.add_typer(bench, name="bench")
 app.add_typer(cache, name="cache")

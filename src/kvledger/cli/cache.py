@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,7 +161,7 @@ def _print_server(body: dict[str, Any]) -> None:
     lines = []
     for each in prefixes:
         facts = [f"{each['tokens']} tokens", _size(each["bytes"]), f"{each['hits']} hits", f"age {_age(each['age_s'])}"]
-        facts.append("in use" if each["idle_s"] == 0 else f"idle {_age(each['idle_s'])}")
+        facts.append(f"idle {_age(each['idle_s'])}")
         if each["expires_s"] is not None:
             facts.append(f"expires in {_age(each['expires_s'])}")
         if each["pinned_blocks"]:
@@ -210,8 +211,7 @@ def _print(tree: Any) -> None:
     """As wide as the terminal; where there is none, wide enough for a line each."""
     from rich.console import Console
 
-    console = Console()
-    console.print(tree, width=None if console.is_terminal else 240)
+    Console(width=None if sys.stdout.isatty() else 240).print(tree)
 
 
 def _shelf(shelf: Shelf) -> dict[str, Any]:

@@ -6,12 +6,19 @@ import ipaddress
 import json
 import re
 import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from kvledger.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from kvledger.ledger.keys import KeyRing
+    from kvledger.ledger.writer import LedgerWriter
 
 DRAIN = 8.0
 """Seconds that running requests get to finish in when the server is told to stop; containers are killed after 10."""
@@ -61,8 +68,40 @@ def serve(
     context: Annotated[
         int | None, typer.Option(min=2, help="Longest context in tokens; the model's own unless given.")
     ] = None,
+    persona: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="PROVIDER:MODEL",
+            help="Answer every request as this model, by its caching rules and prices; else as the one it names.",
+        ),
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            envvar="KVLEDGER_LEDGER",
+            metavar="URL|FILE|none",
+            help="Where receipts go.  [default: ledger.db in the user's data folder]",
+            show_default=False,
+        ),
+    ] = None,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|FILE",
+            help="Where the keys made with `kvledger keys` are.  [default: beside the ledger]",
+            show_default=False,
+        ),
+    ] = None,
+    machine_price: Annotated[
+        str | None,
+        typer.Option(metavar="USD/hour", help="What budgets are charged for requests under the model's own name."),
+    ] = None,
 ) -> None:
-    """Serve a model over HTTP, in the way of the OpenAI API."""
+    """Serve a model over HTTP, in the way of OpenAI, Anthropic and Gemini.
+
+    Example: kvledger serve --as anthropic:claude-sonnet-5.5 --machine-price 2.50/hour
+    """
     kv_bytes = parse_size(kv_memory, "--kv-memory")
     tenant_bytes = None if tenant_memory is None else parse_size(tenant_memory, "--tenant-memory")
     disk_bytes = parse_size(cache_disk, "--cache-disk")
@@ -72,16 +111,28 @@ def serve(
     from kvledger.api.server import bind
 
     listener = bind(host, port)  # before anything slow: a port in use is known at once
+    address, bound_port = listener.getsockname()[:2]
+    accounts = open_accounts(ledger, keys)
+    locked = bool(api_key or operator_key or accounts.ring)
+    if not locked and not ipaddress.ip_address(address).is_loopback:
+        raise InvalidRequestError(
+            f"Without keys everybody who can reach {host} could use this server: make one with `kvledger keys add NAME`"
+            " or give --api-key, or leave --host out to serve this machine alone."
+        )
 
     from concurrent.futures import ThreadPoolExecutor
 
     from kvledger.api.app import create_app
     from kvledger.api.auth import Keys
+    from kvledger.api.books import Books, Memory
     from kvledger.api.log import log_to_stderr
+    from kvledger.api.names import Names
     from kvledger.api.server import Server, listen
     from kvledger.api.service import Service
     from kvledger.clock import SystemClock
     from kvledger.engine.load import EngineSettings, load_engine
+    from kvledger.ledger.budget import Budgets
+    from kvledger.ledger.machine import MachinePrice
 
     settings = EngineSettings(
         model=model,
@@ -96,21 +147,37 @@ def serve(
         cache_folder=cache_folder,
         cache_disk=disk_bytes,
     )
+    Names((model,), persona)  # what is wrong with it is known before the model is loaded
+    price = MachinePrice.parse(machine_price) if machine_price else None
     clock = SystemClock()
     loaded = load_engine(settings, clock=clock, progress=lambda message: typer.echo(message, err=True))
     if loaded.template is None:
         raise InvalidRequestError(f"The model {model} has no chat template: serve one made for chat.")
     names = tuple(dict.fromkeys((served_name(model), model, *(alias or ()))))
+    memory = loaded.engine.with_cache(
+        lambda cache: Memory(cache.bytes_per_block / cache.block_size, cache.bytes_per_block * cache.pool.num_blocks)
+    )
+    books = Books(
+        clock,
+        names[0],
+        budgets=Budgets(clock, accounts.spent) if accounts.ring else None,
+        memory=memory,
+        machine_price=price,
+    )
+    if accounts.writer is not None:
+        books.writer = accounts.writer
     service = Service(
         engine=loaded.engine,
         tokenizer=loaded.tokenizer,
         template=loaded.template,
         answers=loaded.answers,
         model_names=names,
-        keys=Keys(api_key or (), operator_key or ()),
+        keys=Keys(api_key or (), operator_key or (), accounts.ring),
         clock=clock,
         workers=ThreadPoolExecutor(4, thread_name_prefix="kvledger-prompt"),
         started=int(clock.now()),
+        persona=persona,
+        books=books,
     )
 
     def close_engine(drain: float) -> None:
@@ -122,12 +189,6 @@ def serve(
     server = Server(create_app(service), close_engine=close_engine, drain=DRAIN)
     listen(listener)
     loaded.engine.start()
-    address, bound_port = listener.getsockname()[:2]
-    if not service.keys and not ipaddress.ip_address(address).is_loopback:
-        typer.echo(
-            "Warning: everybody who can reach this machine can use this server. Set --api-key, or leave --host out.",
-            err=True,
-        )
     if (capacity := loaded.engine.capacity) < loaded.engine.context_length:
         option = f"--kv-memory {kv_memory}" if tenant_memory is None else f"--tenant-memory {tenant_memory}"
         typer.echo(
@@ -138,8 +199,41 @@ def serve(
     typer.echo(welcome(names[0], address, bound_port, locked=bool(service.keys)))
     server.run([listener])
     service.workers.shutdown(wait=False, cancel_futures=True)
+    books.settle()
+    accounts.close()
     if server.interrupted:
         raise typer.Exit(130)
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """The databases of a server: what writes receipts (None: nothing does), the keys, and what each has spent."""
+
+    writer: LedgerWriter | None
+    ring: KeyRing
+    spent: Callable[[str, float], Decimal]
+
+    def close(self) -> None:
+        """Commit what waits."""
+        if self.writer is not None:
+            self.writer.close()
+
+
+def open_accounts(ledger: str | None, keys: str | None) -> Accounts:
+    """Open the ledger (`none`: there is none) and read the keys, which are beside it unless `keys` says where."""
+    from kvledger.cli.options import ledger_address
+    from kvledger.ledger.database import Database
+    from kvledger.ledger.keys import KeyRing, KeyStore
+    from kvledger.ledger.store import Ledger
+    from kvledger.ledger.writer import LedgerWriter
+
+    database = None if ledger == "none" else Database(ledger_address(ledger))
+    where = Database(keys, create=False) if keys else database
+    ring = KeyStore(where).ring() if where else KeyRing()
+    if database is None:
+        return Accounts(None, ring, lambda name, since: Decimal(0))
+    store = Ledger(database)
+    return Accounts(LedgerWriter(store), ring, store.spent)
 
 
 def parse_size(text: str, option: str) -> int:

@@ -83,7 +83,33 @@ class Grid:
     maps: Sequence[HeatMap]
 
 
-Block = Heading | Paragraph | Table | LineChart | HeatMap | Grid
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Bars that lie, one below the other: each has a name, its length between 0 and 1, and its value as text."""
+
+    title: str
+    bars: Sequence[tuple[str, float, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class FlameSegment:
+    """A piece of a flame's row: where it begins and how wide it is, as shares of the whole; `said` tells more."""
+
+    label: str
+    start: float
+    width: float
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flame:
+    """Rows of segments, each below the one that it is part of."""
+
+    title: str
+    rows: Sequence[Sequence[FlameSegment]]
+
+
+Block = Heading | Paragraph | Table | LineChart | HeatMap | Grid | Bars | Flame
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ def render(page: Page) -> str:
         page=page,
         line_chart=lambda chart: Markup(svg.line_chart(chart)),
         heat_map=lambda heat: Markup(svg.heat_map(heat)),
+        bars=lambda block: Markup(svg.bars(block)),
+        flame=lambda block: Markup(svg.flame(block)),
         kind=lambda block: type(block).__name__,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from kvledger.page.blocks import HeatMap, LineChart
+from kvledger.page.blocks import Bars, Flame, HeatMap, LineChart
 from kvledger.page.scale import Scale, scales, short
 
 COLOURS = ("#0b6e99", "#b8336a", "#b07d00", "#2e7d32", "#5e35b1", "#c62828")
@@ -60,6 +60,40 @@ def heat_map(heat: HeatMap, *, side: int = 14) -> str:
                     f'<rect x="{j * side}" y="{i * side}" width="{side}" height="{side}" fill="{COLOURS[0]}"'
                     f' fill-opacity="{value:.3f}"><title>{said}</title></rect>'
                 )
+    return "".join(parts) + "</svg>"
+
+
+def bars(block: Bars) -> str:
+    """The bars as one `<svg>` element, names on the left, values behind their ends."""
+    row, left, full = 24, 180, 440
+    height = row * len(block.bars)
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(block.title)}">']
+    for i, (name, length, value) in enumerate(block.bars):
+        y, width = i * row, full * length
+        parts.append(f'<text x="{left - 8}" y="{y + 16}" text-anchor="end">{escape(name)}</text>')
+        parts.append(f'<rect x="{left}" y="{y + 3}" width="{width:.1f}" height="{row - 6}" fill="{COLOURS[0]}"/>')
+        parts.append(f'<text x="{left + width + 6:.1f}" y="{y + 16}">{escape(value)}</text>')
+    return "".join(parts) + "</svg>"
+
+
+def flame(block: Flame) -> str:
+    """The rows as one `<svg>` element; a label is written where it has room, hovering tells the rest."""
+    row = 26
+    height = row * len(block.rows)
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(block.title)}">']
+    for i, segments in enumerate(block.rows):
+        for j, segment in enumerate(segments):
+            x, width = segment.start * _WIDTH, max(segment.width * _WIDTH, 1.0)
+            colour = COLOURS[(i + j) % len(COLOURS)]
+            room = int(width / 7)
+            label = segment.label if len(segment.label) <= room else segment.label[: max(room - 2, 0)] + ".."
+            parts.append(
+                f'<g><title>{escape(segment.said)}</title><rect x="{x:.1f}" y="{i * row}" width="{width:.1f}"'
+                f' height="{row - 2}" fill="{colour}" fill-opacity="0.3"/>'
+            )
+            if room > 4:
+                parts.append(f'<text x="{x + 4:.1f}" y="{i * row + 16}">{escape(label)}</text>')
+            parts.append("</g>")
     return "".join(parts) + "</svg>"
 
 

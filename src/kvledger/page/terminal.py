@@ -39,6 +39,12 @@ def _drawn(block: blocks.Block, width: int) -> RenderableType:
             return Text("\n").join([Text(block.title, "dim"), *_heat_lines(block, labels=True)])
         case blocks.Grid():
             return _grid(block, width)
+        case blocks.Bars(title, bars):
+            lines = [Text(f"{name:>24} {'█' * round(length * 40)} {value}") for name, length, value in bars]
+            return Text("\n").join([Text(title, "dim"), *lines])
+        case blocks.Flame(title, rows):
+            told = [Text("  " * depth + one.said) for depth, row in enumerate(rows) for one in row]
+            return Text("\n").join([Text(title, "dim"), *told])
 
 
 def _table(table: blocks.Table) -> RichTable:
