@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from decimal import Decimal
 
 import httpx
 import openai
@@ -12,9 +13,12 @@ import pytest
 
 from kvledger.api.app import create_app
 from kvledger.api.auth import Keys
+from kvledger.api.books import Books
 from kvledger.api.server import Server, bind, listen
 from kvledger.api.service import Service
 from kvledger.clock import ManualClock
+from kvledger.ledger.budget import Budgets
+from kvledger.ledger.keys import KeyRing
 from tests.api.scripted import ByteTokenizer, LineTemplate, ScriptedEngine
 
 
@@ -54,17 +58,33 @@ def start() -> Iterator[object]:
     """Starts servers; each ends with the test."""
     started: list[tuple[Running, threading.Thread]] = []
 
-    def start(*, keys: tuple[str, ...] = (), engine: ScriptedEngine | None = None, drain: float = 1.0) -> Running:
+    def start(
+        *,
+        keys: tuple[str, ...] = (),
+        operators: tuple[str, ...] = (),
+        engine: ScriptedEngine | None = None,
+        drain: float = 1.0,
+        ring: KeyRing | None = None,
+        persona: str | None = None,
+        writer: object = None,
+        spent: Decimal = Decimal(0),
+    ) -> Running:
+        clock = ManualClock(1_794_484_800.0 if persona or writer or ring else 1_700_000_000.0)
+        books = Books(clock, "scripted", budgets=Budgets(clock, lambda name, since: spent) if ring else None)
+        if writer is not None:
+            books.writer = writer
         service = Service(
             engine=engine or ScriptedEngine(),
             tokenizer=ByteTokenizer(),
             template=LineTemplate(),
             answers=None,
             model_names=("scripted", "alias"),
-            keys=Keys(keys),
-            clock=ManualClock(1_700_000_000.0),
+            keys=Keys(keys, operators, ring),
+            clock=clock,
             workers=ThreadPoolExecutor(2),
             started=1_700_000_000,
+            persona=persona,
+            books=books,
         )
         listener = bind("127.0.0.1", 0)
         listen(listener)

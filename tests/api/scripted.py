@@ -9,9 +9,13 @@ from __future__ import annotations
 import codecs
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+from kvledger.cache import Miss, MissReason, Namespace, PromptCache
+from kvledger.cache.events import EventLog
+from kvledger.clock import ManualClock
 from kvledger.engine.request import (
     Event,
     Finished,
@@ -21,12 +25,14 @@ from kvledger.engine.request import (
     TokenLogprob,
     Usage,
 )
+from kvledger.engine.status import EngineStatus, Totals
 from kvledger.errors import OverloadedError, PromptTooLongError, ShuttingDownError
 from kvledger.text.chat import Chat
 from kvledger.text.prompt import Prompt
 
 CONTEXT = 4096
 Sink = Callable[[list[Event]], None]
+T = TypeVar("T")
 
 
 class ByteTokenizer:
@@ -34,6 +40,9 @@ class ByteTokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         return bytes([token])
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(tokens).decode(errors="replace")
 
 
 class LineTemplate:
@@ -69,6 +78,11 @@ class ScriptedEngine:
         self.go = threading.Event()
         self.go.set()
         self.closing = False
+        self.namespace = Namespace("weights", "tokenizer", "", "layout", "")
+        self.cache = PromptCache(
+            64, block_size=16, bytes_per_block=1000, clock=ManualClock(1_700_000_000.0), events=EventLog()
+        )
+        self.totals = Totals()
         self._running: dict[str, Running] = {}
         self._lock = threading.Lock()
         self._end = threading.Event()
@@ -92,10 +106,40 @@ class ScriptedEngine:
             self.requests.append(request)
             self._running[request.id] = Running(request, sink, script, codecs.getincrementaldecoder("utf-8")())
 
+    def remember(self, tenant: str, text: str) -> None:
+        """Put a prompt into the cache."""
+        tokens = list(text.encode())
+        lease = self.cache.acquire(replace(self.namespace, tenant=tenant), tokens)
+        self.cache.commit(lease, tokens, len(tokens))
+        self.cache.release(lease)
+
+    def with_cache(self, visit: Callable[[PromptCache], T]) -> T:
+        return visit(self.cache)
+
+    def status(self) -> EngineStatus:
+        totals, pool = self.totals, self.cache.pool
+        return EngineStatus(
+            running=len(self._running),
+            waiting=0,
+            free_blocks=pool.free,
+            idle_blocks=pool.idle,
+            total_blocks=pool.num_blocks,
+            preemptions=0,
+            steps=self.steps,
+            computed_tokens=totals.computed_tokens,
+            prompt_tokens=totals.prompt_tokens,
+            reused_tokens=totals.reused_tokens,
+            output_tokens=totals.output_tokens,
+            finished=dict(totals.finished),
+        )
+
     def cancel(self, request_id: str) -> None:
         with self._lock:
-            if self._running.pop(request_id, None) is not None:
+            running = self._running.pop(request_id, None)
+            if running is not None:
                 self.cancelled.append(request_id)
+        if running is not None:
+            running.sink([self._finished(running, FinishReason.CANCELLED)])
 
     def close(self, *, drain: float) -> None:
         self.closing = True
@@ -143,6 +187,9 @@ class ScriptedEngine:
 
     def _finished(self, running: Running, reason: FinishReason, message: str = "") -> Finished:
         prompt = len(running.request.prompt.tokens)
-        usage = Usage(prompt, min(16, prompt - 1), running.sent, 0.0, 0.0, 0.0)
+        reused = min(16, prompt - 1)
+        miss = Miss(MissReason.COLD_START, reused, "messages[0].content") if reused < prompt - 1 else None
+        usage = Usage(prompt, reused, running.sent, 0.25, 0.5, 2.0, miss)
+        self.totals.add_request(reason, usage, was_admitted=True)
         rest = running.decoder.decode(b"", final=False) if reason is FinishReason.ERROR else ""
         return Finished(reason, usage, rest, message)

@@ -57,7 +57,7 @@ def test_broken_json(served, raw):
 
 
 def test_unknown_model(served):
-    error = error_of(served.chat(model="gpt-5"), 404)
+    error = error_of(served.chat(model="gtp-5"), 404)
     assert (error["code"], error["param"]) == ("model_not_found", "model")
     assert "use `scripted`" in error["message"]
     assert served.chat(model="alias").json()["model"] == "alias"

@@ -196,6 +196,24 @@ def test_killed_and_started_again(start):
     assert again.ask().choices[0].message.content
 
 
+def test_after_kill_9_the_same_prompt_hits_to_the_same_length(start, tmp_path):
+    messages = [{"role": "user", "content": "Tell me about the rivers of Europe, one by one. " * 30}]
+    disk = ("--cache-folder", str(tmp_path), "--cache-disk", "500M")
+    served = start(*disk)
+    first, warm = served.ask(messages), served.ask(messages)
+    written = 0
+    while written != (written := sum(path.stat().st_size for path in tmp_path.rglob("*.kv"))):
+        time.sleep(1)
+    served.process.kill()
+    served.process.wait()
+    again = start(*disk).ask(messages)
+    usage = again.usage
+    assert usage.prompt_tokens_details.cached_tokens == warm.usage.prompt_tokens_details.cached_tokens
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1
+    texts = {answer.choices[0].message.content for answer in (first, warm, again)}
+    assert len(texts) == 1
+
+
 def test_keys(start):
     served = start("--api-key", "one", "--api-key", "two")
     with pytest.raises(openai.AuthenticationError):

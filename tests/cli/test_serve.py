@@ -75,6 +75,8 @@ class TestAddresses:
     [
         (("--model", "no-such-model"), "no-such-model"),
         (("--kv-memory", "much"), "--kv-memory"),
+        (("--cache-disk", "some"), "--cache-disk"),
+        (("--tenant-memory", "none"), "--tenant-memory"),
         (("--api-key", ""), "API key"),
     ],
 )

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from kvledger.api.chat import create_chat_completion
+from kvledger.api.anthropic import count_message_tokens, create_message
+from kvledger.api.cache import Cache, list_events, verify_cache
 from kvledger.api.errors import Refusal, answer_error, answer_unroutable
+from kvledger.api.gemini import CachedContentList, OneCachedContent, act_on_model
+from kvledger.api.log import Recorder
+from kvledger.api.metrics import show_metrics
+from kvledger.api.models import list_models, show_model
+from kvledger.api.openai import StoredResponse, create_chat_completion, create_response
 from kvledger.api.service import Service
 from kvledger.errors import KvledgerError
 
 
-def create_app(service: Service) -> Starlette:
-    """The HTTP application for one served model."""
+def create_app(service: Service, further: Sequence[Route] = ()) -> Starlette:
+    """The HTTP application for one served model, with `further` routes."""
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", create_chat_completion, methods=["POST"]),
-            Route("/v1/models", list_models),
-            Route("/v1/models/{name:path}", show_model),
+            Route("/v1/responses", create_response, methods=["POST"]),
+            Route("/v1/responses/{id}", StoredResponse),
+            Route("/v1/messages", create_message, methods=["POST"]),
+            Route("/v1/messages/count_tokens", count_message_tokens, methods=["POST"]),
+            *(
+                route
+                for version in ("v1", "v1beta")  # Google's SDK says either
+                for route in (
+                    Route(f"/{version}/models", list_models),
+                    Route(f"/{version}/models/{{name:path}}", act_on_model, methods=["POST"]),
+                    Route(f"/{version}/models/{{name:path}}", show_model),
+                    Route(f"/{version}/cachedContents", CachedContentList),
+                    Route(f"/{version}/cachedContents/{{id}}", OneCachedContent),
+                )
+            ),
+            Route("/v1/cache", Cache),
+            Route("/v1/cache/events", list_events),
+            Route("/v1/cache/verify", verify_cache),
+            Route("/metrics", show_metrics),
             Route("/health", show_health),
+            *further,
         ],
+        middleware=[Middleware(Recorder, service.clock, service.metrics)],
         exception_handlers={
             HTTPException: answer_unroutable,
             KvledgerError: answer_error,
@@ -37,20 +64,6 @@ def create_app(service: Service) -> Starlette:
     )
     app.state.service = service
     return app
-
-
-async def list_models(request: Request) -> Response:
-    service: Service = request.app.state.service
-    service.keys.tenant(request.headers.get("authorization"))
-    return _json({"object": "list", "data": [_model(name, service) for name in service.model_names]})
-
-
-async def show_model(request: Request) -> Response:
-    service: Service = request.app.state.service
-    service.keys.tenant(request.headers.get("authorization"))
-    name: str = request.path_params["name"]
-    service.check_model(name)
-    return _json(_model(name, service))
 
 
 async def show_health(request: Request) -> Response:
@@ -64,10 +77,6 @@ async def show_health(request: Request) -> Response:
 async def answer_nobody(_request: Request, _error: Exception) -> Response:
     """The client is gone. 499 is what other servers log for this; nothing is sent."""
     return Response(status_code=499)
-
-
-def _model(name: str, service: Service) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": service.started, "owned_by": "kvledger"}
 
 
 def _json(value: Any, status: int = HTTPStatus.OK) -> Response:

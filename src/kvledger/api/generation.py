@@ -6,19 +6,30 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from kvledger.cache import Namespace, PromptCache
 from kvledger.engine.request import Event, Finished, Request
+from kvledger.engine.status import EngineStatus
+
+if TYPE_CHECKING:
+    from kvledger.api.log import Record
+
+T = TypeVar("T")
 
 
 class Engine(Protocol):
     """What the HTTP side needs of the engine."""
 
+    @property
+    def namespace(self) -> Namespace: ...
     def submit(self, request: Request, sink: Callable[[list[Event]], None]) -> None: ...
     def cancel(self, request_id: str) -> None: ...
+    def status(self) -> EngineStatus: ...
+    def with_cache(self, visit: Callable[[PromptCache], T]) -> T: ...
 
 
 class Postbox:
@@ -59,11 +70,25 @@ class Generation:
     wait for them.
     """
 
-    def __init__(self, engine: Engine, postbox: Postbox, requests: Sequence[Request]) -> None:
-        """Submit all of `requests`, or none of them when the engine refuses one (its error is raised)."""
+    def __init__(
+        self,
+        engine: Engine,
+        postbox: Postbox,
+        requests: Sequence[Request],
+        record: Record,
+        ended: Callable[[Sequence[Finished]], None],
+    ) -> None:
+        """Submit all of `requests`, or none of them when the engine refuses one (its error is raised).
+
+        `record` hears of every sequence that the engine took, and of its end; `ended` is called once, when all of them
+        have ended, whether anybody reads the events or not.
+        """
         self._engine = engine
+        self._record = record
         self._ids = [request.id for request in requests]
         self._running = len(requests)
+        self._ended = ended
+        self._finished: list[Finished] = []
         self._arrived: list[tuple[int, Event]] = []
         self._changed = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -71,6 +96,7 @@ class Generation:
         try:
             for choice, request in enumerate(requests):
                 engine.submit(request, postbox.sink(self, choice))
+                record.submit()
         except Exception:
             self.close()
             raise
@@ -89,8 +115,14 @@ class Generation:
     def put(self, choice: int, events: Sequence[Event]) -> None:
         """Take in events of one choice; called by the postbox."""
         self._arrived += [(choice, event) for event in events]
-        self._running -= sum(isinstance(event, Finished) for event in events)
+        for event in events:
+            if isinstance(event, Finished):
+                self._running -= 1
+                self._finished.append(event)
+                self._record.finish(event)
         self._changed.set()
+        if not self._running:
+            self._ended(self._finished)
 
     async def batches(self) -> AsyncGenerator[list[tuple[int, Event]], None]:
         """What has arrived since the last time, until every choice has finished.

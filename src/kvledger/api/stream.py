@@ -1,17 +1,16 @@
-"""A response of server-sent events."""
+"""A response that is sent piece by piece."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kvledger.api.errors import describe
+from kvledger.api.errors import Failure, describe
 from kvledger.errors import KvledgerError
-from kvledger.providers.openai.reply import event
 
 log = logging.getLogger(__name__)
 
@@ -19,15 +18,22 @@ log = logging.getLogger(__name__)
 class EventStream(Response):
     """Sends `first`, then each batch of encoded events that `rest` yields, one write per batch.
 
-    An error in the middle becomes an error event in OpenAI's shape and ends the stream without `[DONE]`.
+    An error in the middle ends the stream with the events that `broken` makes of it.
     """
 
-    def __init__(self, first: bytes, rest: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        first: bytes,
+        rest: AsyncGenerator[bytes, None],
+        headers: Mapping[str, str],
+        broken: Callable[[Failure], bytes],
+    ) -> None:
         self.first = first
         self.rest = rest
+        self.broken = broken
         self.status_code = 200
         self.background = None
-        self.init_headers({"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers})
+        self.init_headers({"cache-control": "no-cache", **headers})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(data: bytes, more: bool = True) -> None:
@@ -43,7 +49,7 @@ class EventStream(Response):
         except Exception as error:
             if not isinstance(error, KvledgerError):
                 log.exception("a stream broke")
-            await write(event(describe(error).body))
+            await write(self.broken(describe(error)))
         finally:
             await self.rest.aclose()
         await write(b"", more=False)

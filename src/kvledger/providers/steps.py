@@ -37,15 +37,20 @@ def stops(root: Digest, parts: Sequence[Part], at_level: Mapping[Level, str] | N
         length = len(part.content)
         if length > PIECE:
             mixed = "".join(settings.get(level, "") + "\0" for level in _LEVELS[: _LEVELS.index(part.level) + 1])
-            opening = fields_digest("opening", kind=part.kind, role=part.role, settings=mixed)
-            for number, inside in enumerate(_inside(prefix_digest(before, opening), part.content), 1):
+            opening = prefix_digest(before, _opening(part.kind, part.role, mixed))
+            for number, inside in enumerate(_inside(opening, part.content), 1):
                 found.append(Stop(inside, tokens + part.tokens * number * PIECE // length, index, whole=False))
         before, tokens = digest, tokens + part.tokens
         found.append(Stop(digest, tokens, index, whole=True))
     return found
 
 
-@lru_cache(maxsize=512)  # a conversation sends the same texts behind the same beginnings with every turn
+@lru_cache(maxsize=1024)
+def _opening(kind: str, role: str, settings: str) -> Digest:
+    return fields_digest("opening", kind=kind, role=role, settings=settings)
+
+
+@lru_cache(maxsize=16_384)  # a conversation sends the same texts behind the same beginnings with every turn
 def _inside(chain: Digest, text: str) -> tuple[Digest, ...]:
     """The digest at each stop inside a text that follows the prefix `chain`."""
     found = []
