@@ -17,11 +17,12 @@ import openai
 import pytest
 
 from kvledger.errors import ModelNotFoundError
+from kvledger.ledger.store import Ledger
 from kvledger.model.store import resolve
 
 pytestmark = pytest.mark.slow
 
-COMMAND = (sys.executable, "-c", "from kvledger.cli import main; main()", "serve")
+COMMAND = (sys.executable, "-c", "from kvledger.cli import main; main()", "serve", "--ledger", "none")
 QUESTION = [{"role": "user", "content": "Name three colours of the rainbow."}]
 
 
@@ -226,11 +227,17 @@ def test_keys(start):
     assert second.usage.prompt_tokens_details.cached_tokens == 0  # another tenant's KV is not there for us
 
 
-def test_an_open_server_without_a_key_warns(start):
-    served = start("--host", "0.0.0.0")
-    served.process.terminate()
-    _, errors = served.process.communicate(timeout=30)
-    assert "Warning: everybody who can reach this machine" in errors
+def test_the_books_are_kept_under_a_providers_name(start, tmp_path):
+    path = tmp_path / "ledger.db"
+    served = start("--ledger", str(path))
+    messages = [{"role": "user", "content": "Tell me about the rivers of Europe, one by one. " * 30}]
+    for model in ("deepseek-chat", "smollm2"):
+        served.sdk().chat.completions.create(model=model, messages=messages, max_tokens=4)
+    provider, local = (row.receipt for row in Ledger(path).rows())
+    assert (provider.provider, provider.bill.total > 0) == ("deepseek", True)
+    assert provider.usage.split.prompt_tokens == local.usage.split.prompt_tokens
+    assert local.usage.split.read == local.reused_tokens == local.usage.split.prompt_tokens - 1
+    assert min(local.prefill, local.kv_byte_seconds, local.kv_pool_bytes) > 0
 
 
 def test_a_connection_that_sends_nonsense(served):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.audit.logs import DIALECTS, SYSTEM, TOOLS, audited, body, codes, prose, record, records, reported, turns
 
@@ -64,3 +66,16 @@ def test_two_conversations_by_turns():
     result = audited(reported(log))
     assert codes(result) == []
     assert len(result.groups["conversation"]) == 2
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([name for name in DIALECTS if name not in ("anthropic", "openai-breakpoints")]),
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=14),
+)
+def test_conversations_that_take_turns_in_any_order(dialect, order):
+    rounds, log = dict.fromkeys("abcd", 0), []
+    for number, seed in enumerate(order):
+        rounds[seed] += 1
+        log.append(record(number, dialect, body(dialect, SYSTEM, turns(2 * rounds[seed] - 1, seed))))
+    assert codes(audited(reported(log))) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,7 +16,7 @@ from kvledger.cache.eviction import LFU, LRU, Belady, CostAware
 from kvledger.cache.retention import BOOKKEEPING_BYTES
 from kvledger.cache.tiers import LowerTier, Rates
 from kvledger.text.prompt import Mark
-from tests.cache.world import Later, Sequence_, World, space
+from tests.cache.world import Later, Sequence_, World, folder_in_memory, space
 
 SPACES = [space("a"), space("b"), space("a", adapter="x")]
 PROMPTS = st.one_of(
@@ -46,7 +45,7 @@ class CacheMachine(RuleBasedStateMachine):
         earlier=st.lists(PROMPTS, max_size=6),
     )
     def begin(self, num_blocks, block_size, policy, ttl, tenant_blocks, pin_share, earlier):
-        self.folder = TemporaryDirectory()
+        self.folder = folder_in_memory()
         options = {"policy": policy, "ttl": ttl, "pin_share": pin_share, "events": EventLog()}
         if tenant_blocks is not None:
             options["tenant_bytes"] = tenant_blocks * BLOCK_COST

@@ -5,10 +5,13 @@ Every reuse is then checked for real: the slot must say exactly the tokens, from
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kvledger.cache import Lease, MissReason, Namespace, OverQuota, Pending, PromptCache, invariants
@@ -16,6 +19,13 @@ from kvledger.cache.digest import token_bytes
 from kvledger.cache.events import Cleared, Stored
 from kvledger.cache.pool import State
 from kvledger.clock import ManualClock
+
+
+def folder_in_memory() -> TemporaryDirectory[str]:
+    """Where the system has one, a folder that lies in memory: thousands of synced files would wear out a disk."""
+    memory = Path("/dev/shm")
+    return TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None)
+
 
 Slot = tuple[Namespace, tuple[int, ...]]
 

@@ -10,7 +10,7 @@ import pytest
 from kvledger import cli
 from kvledger.errors import DownloadError, ModelFileError
 
-VERBS = ("serve", "generate", "tokens", "pull", "bench")
+VERBS = ("serve", "generate", "tokens", "pull", "bench", "cache")
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -85,3 +85,25 @@ def test_wrong_settings_are_one_sentence(arguments, says):
     assert result.returncode == 2
     assert says in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_without_keys_it_serves_this_machine_alone(tmp_path):
+    result = run("serve", "--host", "0.0.0.0", "--port", "0", "--ledger", str(tmp_path / "ledger.db"))
+    assert result.returncode == 2
+    assert "kvledger keys add NAME" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--as", "antropic:claude-sonnet-5.5"), "anthropic"),
+        (("--machine-price", "much"), "2.50/hour"),
+        (("--keys", "no-such-file.db"), "no-such-file.db"),
+    ],
+)
+def test_wrong_books_are_one_sentence(arguments, says):
+    result = run("serve", "--port", "0", "--ledger", "none", *arguments)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert len(result.stderr.splitlines()) == 1

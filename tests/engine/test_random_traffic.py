@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from kvledger.cache import invariants
 from kvledger.engine.request import FinishReason, Request, Sampling
 from kvledger.model.batch import Run
 from kvledger.text.prompt import Prompt
-from tests.cache.world import Later
+from tests.cache.world import Later, folder_in_memory
 from tests.engine.scripted_model import EOS, Bench, Result, alone
 
 BLOCK_SIZE = 4
@@ -105,7 +104,7 @@ def test_every_result_is_that_of_the_request_alone(
         traffic = traffic + [arrival.again(60) for arrival in traffic]
     last = max(arrival.step for arrival in traffic)
     stack = ExitStack()
-    folder = None if reads is None else Path(stack.enter_context(TemporaryDirectory()))
+    folder = None if reads is None else Path(stack.enter_context(folder_in_memory()))
     readers = Later()
     bench = Bench(
         num_blocks=num_blocks,

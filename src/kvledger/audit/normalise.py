@@ -123,16 +123,24 @@ class Normaliser:
 
 def read(records: Iterable[Record | Unread], *, assumed_at: float) -> tuple[list[Request], list[Unread]]:
     """All requests of a log in the order of time (those without a time behind the one logged before them), and what
-    could not be read."""
+    could not be read. A later record of an id replaces the earlier one."""
     normaliser, requests, unread = Normaliser(assumed_at), list[Request](), list[Unread]()
+    places: dict[tuple[str, str], int] = {}
     for record in records:
         if isinstance(record, Unread):
             unread.append(record)
             continue
         try:
-            requests.append(normaliser.request(record))
+            request = normaliser.request(record)
         except InvalidRequestError as error:
             unread.append(Unread(record.source, str(error)))
+            continue
+        if record.id is not None:
+            place = places.setdefault((request.provider, record.id), len(requests))
+            if place < len(requests):
+                requests[place] = request
+                continue
+        requests.append(request)
     requests.sort(key=lambda request: request.at)
     for index, request in enumerate(requests):
         request.index = index

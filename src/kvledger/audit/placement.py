@@ -51,10 +51,12 @@ def best_marks(
 ) -> tuple[int, ...]:
     """The cheapest set of at most `most` marks by `value`, the fewest of equals.
 
-    Only ends that hold an entry or that a follower shares can be worth a mark: any other end writes more than the next
-    such end before it and lets nobody read more. So the candidates are few, however long the prompt.
+    Only three kinds of ends can be worth a mark: those that hold an entry, the last from which such an entry is still
+    seen, and those that a follower shares. Between two of them what a mark costs and saves is linear in its tokens, so
+    one of the two is at least as good. The candidates are few, however long the prompt.
     """
-    ends = sorted({*entries, *(each for each in followers if each >= 0)})
+    seen = (end + LOOKBACK - 1 for end in entries)
+    ends = sorted({*entries, *(each for each in (*followers, *seen) if 0 <= each < len(tokens))})
     if not ends:
         return ()
     total = tokens[-1]

@@ -11,9 +11,9 @@ from kvledger import __version__
 from kvledger.cli.audit import audit
 from kvledger.cli.bench import bench
 from kvledger.cli.cache import cache
-from kvledger.cli.emulate import emulate
 from kvledger.cli.check import check
 from kvledger.cli.diff import diff
+from kvledger.cli.emulate import emulate
 from kvledger.cli.explain import explain
 from kvledger.cli.generate import generate
 from kvledger.cli.keys import keys

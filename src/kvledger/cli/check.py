@@ -59,7 +59,9 @@ def _verdict(provider: str, prompt: ProviderPrompt, at: float) -> dict[str, Any]
     from kvledger.providers.entries import MemoryEntries
 
     rules, entries = rulebook(provider), MemoryEntries()
-    request = Request(Source("", 1), provider, "", prompt.model, at, None, True, "", "", prompt, (), None, prompt.tokens)
+    request = Request(
+        Source("", 1), provider, "", prompt.model, at, None, True, "", "", prompt, (), None, prompt.tokens
+    )
     first = rules.judge(prompt, entries, at)
     entries.put(first.written)
     again = rules.judge(prompt, entries, at + 60, earlier=prompt).account

@@ -144,17 +144,23 @@ def _file(path: Path, readers: tuple[Reader, ...], progress: Progress | None) ->
             yield Unread(source, item.reason)
         elif not isinstance(item.value, Mapping):
             yield Unread(source, f"a JSON {type(item.value).__name__}, not an object.")
-        elif (reader := _reader_of(item.value, readers)) is None:
-            shown = ", ".join(list(item.value)[:6]) or "no fields"
-            yield Unread(source, f"an object of no known form (its fields: {shown:.120}).")
         else:
-            yield from reader.read(item.value, source)
+            yield from _read(item.value, source, readers)
     if is_empty:
         yield Unread(Source(name, 0), "the file is empty.")
 
 
-def _reader_of(item: Json, readers: tuple[Reader, ...]) -> Reader | None:
-    return next((reader for reader in readers if reader.claims(item)), None)
+def _read(item: Json, source: Source, readers: tuple[Reader, ...]) -> Iterator[Record | Unread]:
+    try:
+        reader = next((reader for reader in readers if reader.claims(item)), None)
+        if reader is None:
+            shown = ", ".join(list(item)[:6]) or "no fields"
+            yield Unread(source, f"an object of no known form (its fields: {shown:.120}).")
+        else:
+            yield from reader.read(item, source)
+    except (TypeError, AttributeError, KeyError, ValueError) as error:
+        # A log can hold any JSON at any place; checking every type on the way would cost more than this.
+        yield Unread(source, f"fields of a type that no such log has ({error!s:.120}).")
 
 
 def _is_database(path: Path) -> bool:

@@ -26,7 +26,7 @@ def short_page(audit: Audit) -> Page:
         blocks.append(Paragraph(f"First: {first.change.text}{_saving(first)}"))
     else:
         blocks.append(Paragraph("No findings: what could be read from the cache was."))
-    if audit.what_if:
+    if audit.what_if and audit.rules.requests:
         blocks.append(_policies(audit.what_if[:_POLICIES]))
     if audit.unread:
         blocks.append(_unread(audit, _UNREAD))
@@ -49,7 +49,7 @@ def full_page(audit: Audit, timeline: Timeline, costs: Costs) -> Page:
         blocks.append(Paragraph("None: what could be read from the cache was."))
     for finding in audit.findings:
         blocks += _told(finding)
-    if audit.what_if:
+    if audit.what_if and audit.rules.requests:
         blocks += [Heading("What if"), _policies(audit.what_if)]
     for group in ("model", "key"):
         if named := {name: pair for name, pair in audit.groups.get(group, {}).items() if name}:
@@ -83,11 +83,13 @@ def _figures(audit: Audit) -> Table:
     rows.append(["output", count(observed.output), count(rules.output)])
     rows.append(["hit rate (read / prompt tokens)", share(observed.hit_rate), share(rules.hit_rate)])
     rows.append(["cost", dollars(observed.cost), dollars(rules.cost)])
+    if not rules.requests:  # a log of usage alone: nothing was replayed
+        rows = [[name, told, "-"] for name, told, _ in rows]
     return Table(columns, rows)
 
 
 def _notes(audit: Audit) -> list[Block]:
-    best = "" if audit.best is None else f", with the best marks {dollars(audit.best)}"
+    best = "" if audit.best is None or not audit.rules.requests else f", with the best marks {dollars(audit.best)}"
     notes: list[Block] = [Paragraph(f"Without any cache: {dollars(audit.uncached)}{best}.")]
     for reason, requests in audit.observed.unpriced.items():
         notes.append(Paragraph(f"{count(requests)} requests are in no sum of money: {reason}.", is_warning=True))
