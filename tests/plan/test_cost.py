@@ -39,13 +39,13 @@ def test_a_price_without_a_cache_is_input_and_output() -> None:
 
 def test_marks_of_five_minutes_have_expired_after_half_an_hour() -> None:
     # Each request writes all of its 4,100 tokens at 2.50.
-    assert cost_of(TWO_ASKS, "anthropic:claude-sonnet-5.5", "marks, 5m") == Decimal("0.0215")
+    assert cost_of(TWO_ASKS, "anthropic:claude-sonnet-5.5", "all marks, 5m") == Decimal("0.0215")
 
 
 def test_an_hour_s_mark_behind_the_shared_text_is_read_by_the_second() -> None:
     # First: 4,000 at 4 (1 h) and 100 at 2.50. Second: 4,000 read at 0.10, 100 written at 2.50. Output 100 at 10.
     expected = Decimal("0.016") + Decimal("0.0004") + 2 * Decimal("0.00025") + Decimal("0.001")
-    assert cost_of(TWO_ASKS, "anthropic:claude-sonnet-5.5", "marks, static 1h") == expected
+    assert cost_of(TWO_ASKS, "anthropic:claude-sonnet-5.5", "all marks, 1h and 5m") == expected
 
 
 def test_an_implicit_breakpoint_behind_changing_questions_pays_and_never_reads() -> None:
@@ -53,7 +53,7 @@ def test_an_implicit_breakpoint_behind_changing_questions_pays_and_never_reads()
     # 2 x 4,100 written at 2.50 and 100 of output at 10, against 2 x 4,100 at 2 without.
     assert found["implicit, 30m"].cost == Decimal("0.0215")
     assert found["implicit, 30m"].read == 0
-    assert found["marks and implicit, 30m"].read == 4000
+    assert found["all marks, 30m"].read == 4000
 
 
 def test_storage_is_paid_by_the_hour_and_creation_as_input() -> None:
@@ -75,8 +75,8 @@ def test_what_is_asked_at_once_cannot_read_what_is_being_written() -> None:
         shared_tokens=4000, fan_out=3, conversations_per_hour=1, hours=1, hours_per_month=1, question_tokens=100
     )
     found = {choice.mode: choice for choice in compare(workload, ["anthropic:claude-sonnet-5.5"], at=AT)}
-    assert found["marks, 5m"].read == 0
-    assert found["marks, 5m"].written == {"5m": 3 * 4100}
+    assert found["all marks, 5m"].read == 0
+    assert found["all marks, 5m"].written == {"5m": 3 * 4100}
 
 
 def test_a_month_is_so_many_times_the_simulated_hours() -> None:
@@ -160,6 +160,10 @@ def test_presets_are_priced_by_every_provider_s_rules(name: str) -> None:
         ("documents = 3", "go together"),
         ("turns = 'many'", "turns"),
         ("conversations_per_hour = 1e9", "are the most"),
+        ("shared_tokens = 99999999999999999999", "shared_tokens is"),
+        ("shared_tokens = 1000000000", "are the most"),
+        ("answer_tokens = 900000\nturns = 50", "are the most"),
+        ("gap_seconds = 1e300", "gap_seconds is"),
         ("= 3", "no workload"),
     ],
 )
@@ -169,6 +173,27 @@ def test_a_bad_workload_is_named(tmp_path: Path, written: str, said: str) -> Non
     with pytest.raises(PlanError, match=said) as caught:
         read_workload(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_mark_on_what_stays_costs_the_same_wherever_prices_are_the_same() -> None:
+    # What a newcomer asked: one-off questions under one system text. Sonnet 5.5 and GPT-6.1 Sol have the same prices,
+    # so the same marks must cost the same: 6,000 written once at 2.50, read 59 times at 0.10.
+    workload = Workload(
+        shared_tokens=6000,
+        question_tokens=100,
+        answer_tokens=300,
+        conversations_per_hour=60,
+        hours=1,
+        hours_per_month=1,
+    )
+    cost = cost_of(workload, "anthropic:claude-sonnet-5.5", "static marks, 5m")
+    assert cost == cost_of(workload, "openai:gpt-6.1-sol", "static marks, 30m")
+    assert cost == Decimal("0.015") + 59 * Decimal("0.0006") + 60 * (Decimal("0.0002") + Decimal("0.003"))
+
+
+def test_a_time_without_rules_is_refused() -> None:
+    with pytest.raises(PlanError, match="known from 2024-01-01"):
+        compare(TWO_ASKS, ["openai:gpt-5.4"], at=0.0)
 
 
 def test_unknown_names_get_near_ones() -> None:

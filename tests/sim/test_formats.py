@@ -371,3 +371,38 @@ def test_recorded_traces_can_be_read():
         result = whole(trace)
         assert 0 <= result.full_block.hits <= result.block.hits <= result.block.of, path
         assert result.token.hits <= result.token.of, path
+
+
+def test_a_byte_order_mark_costs_no_request(tmp_path: Path) -> None:
+    path = tmp_path / "bom.jsonl"
+    path.write_bytes(
+        b"\xef\xbb\xbf" + b'{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1]}\n' * 2
+    )
+    assert len(read_trace(path).times) == 2
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"hash_ids": [], "input_length": 1, "x": ' + b"[" * 100_000])
+def test_deep_nesting_is_a_broken_line(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "deep.jsonl"
+    path.write_bytes(line + b"\n")
+    with pytest.raises(TraceError, match="line 1"):
+        read_trace(path)
+
+
+def test_a_block_of_absurd_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "huge.jsonl"
+    path.write_text(
+        '{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [1], "block_size": 1000000000000000000}'
+    )
+    with pytest.raises(TraceError, match="A block of"):
+        read_trace(path)
+
+
+def test_seconds_since_1970_in_a_format_of_milliseconds_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "epoch.jsonl"
+    lines = [
+        f'{{"timestamp": {1_700_000_000 + 30 * i}, "input_length": 512, "output_length": 1, "hash_ids": [1]}}'
+        for i in range(10)
+    ]
+    path.write_text("\n".join(lines))
+    assert "--time-unit s" in read_trace(path).unsure_times

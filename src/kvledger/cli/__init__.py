@@ -70,7 +70,8 @@ def main() -> None:
     except KvledgerError as error:
         fail(str(error), 2)
     except OSError as error:
-        fail(str(error), 1)
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"{where}{error.strerror or error}.", 1)
 
 
 def fail(message: str, code: int) -> None:

@@ -155,7 +155,9 @@ def cost(
     from kvledger.plan.workload import preset as preset_named
     from kvledger.plan.workload import preset_names, read_workload
 
-    if (workload is None) == (preset is None):
+    if workload is not None and preset is not None:
+        raise PlanError("--workload and --preset were both given: leave one of them out.")
+    if workload is None and preset is None:
         raise PlanError(f"Give --workload FILE.toml, or --preset with one of {', '.join(preset_names())}.")
     asked = read_workload(workload) if workload else preset_named(preset or "")
     worked_out = CostPlan.of(asked, model or MODELS, at=moment(at, "--at"))

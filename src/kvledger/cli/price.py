@@ -80,7 +80,7 @@ def _read(source: str) -> dict[str, Any]:
     text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"--usage {source} is not JSON ({error}): give one usage object.") from error
     if isinstance(found, dict):
         for name in ("usage", "usageMetadata", "usage_metadata"):

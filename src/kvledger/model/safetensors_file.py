@@ -69,7 +69,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not valid JSON: {error}.") from None
     if not isinstance(value, dict):
         raise ModelFileError(f"{path} must hold a JSON object.")
@@ -115,7 +115,7 @@ def _read_tensors(path: Path) -> Iterator[tuple[str, Tensor]]:
         header = msgspec.json.decode(data[8:start], type=dict[str, msgspec.Raw])
         header.pop("__metadata__", None)
         entries = {name: msgspec.json.decode(entry, type=_Entry) for name, entry in header.items()}
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ModelFileError(f"{path} is not a safetensors file: its header cannot be understood ({error}).") from None
     for name, entry in entries.items():
         if not name.endswith(".rotary_emb.inv_freq"):  # a constant that old savers wrote as well

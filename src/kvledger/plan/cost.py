@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 
+from kvledger.errors import PlanError
 from kvledger.ledger.account import Split, Usage
 from kvledger.ledger.money import total
 from kvledger.ledger.prices import Prices
@@ -34,16 +36,26 @@ MODELS = (
 
 Marks = Callable[[Asked], Mapping[Place, str]]
 
+EARLIEST, LATEST = datetime(2024, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
+"""No rulebook here knows anything of other times."""
+
+_BEHIND = "behind the shared text and behind the conversation's own opening"
+_LAST = "at the end of the last message"
+_AUTOMATIC = {"cache_control": {"type": "ephemeral"}}
+_EXPLICIT = {"prompt_cache_options": {"mode": "explicit"}}
+
 
 @dataclass(frozen=True, slots=True)
 class Mode:
     """A way to use a provider's cache: which marks a request carries, further fields, and the tier it is billed in.
 
-    `stored` keeps the shared text and the document in an explicit cache that is paid by the hour.
+    `stored` keeps the shared text and the document in an explicit cache that is paid by the hour. `text` says where the
+    marks are.
     """
 
     name: str
     marks: Marks
+    text: str
     fields: Mapping[str, object] = field(default_factory=dict)
     tier: str = "standard"
     stored: bool = False
@@ -61,6 +73,7 @@ class Choice:
     model: str
     mode: str
     requests: int
+    text: str
     prompt_tokens: int
     read: int
     written: Mapping[str, int]
@@ -149,32 +162,46 @@ def modes(rules: str, model: str, at: float) -> list[Mode]:
     match rules:
         case "anthropic" | "bedrock" | "vertex-anthropic":
             return [
-                Mode("no marks", _nothing),
-                Mode("automatic, 5m", _nothing, {"cache_control": {"type": "ephemeral"}}),
-                Mode("marks, 5m", _static_and_last("5m", "5m")),
-                Mode("marks, static 1h", _static_and_last("1h", "5m")),
+                Mode("no marks", _nothing, "nothing is cached"),
+                Mode("automatic, 5m", _nothing, f"`cache_control` at the top: {_LAST}", _AUTOMATIC),
+                Mode("static marks, 5m", _static("5m"), f"`cache_control` {_BEHIND}"),
+                Mode("static marks, 1h", _static("1h"), f"`cache_control` {_BEHIND}, of one hour"),
+                Mode("all marks, 5m", _static_and_last("5m", "5m"), f"`cache_control` {_BEHIND}, and {_LAST}"),
+                Mode("all marks, 1h and 5m", _static_and_last("1h", "5m"), f"one hour {_BEHIND}, 5 minutes {_LAST}"),
             ]
         case "openai" | "azure" if edition_of(model, at).kind == "breakpoints":
             return [
-                Mode("implicit, 30m", _nothing),
-                Mode("marks and implicit, 30m", _static("30m")),
-                Mode("marks 12h, implicit 30m", _static("12h")),
-                Mode("marks only, 30m", _static("30m"), {"prompt_cache_options": {"mode": "explicit"}}),
+                Mode("implicit, 30m", _nothing, f"no marks: the provider writes {_LAST}"),
+                Mode("static marks, 30m", _static("30m"), f"`prompt_cache_breakpoint` {_BEHIND} only", _EXPLICIT),
+                Mode("all marks, 30m", _static("30m"), f"`prompt_cache_breakpoint` {_BEHIND}, and {_LAST}"),
+                Mode("all marks, 12h and 30m", _static("12h"), f"12 hours {_BEHIND}, 30 minutes {_LAST}"),
             ]
         case "gemini" | "vertex":
-            return [Mode("implicit", _nothing), Mode("explicit cache", _nothing, stored=True)]
+            return [
+                Mode("implicit", _nothing, "the provider caches what it likes to"),
+                Mode("explicit cache", _nothing, "`cachedContents` of what stays, paid by the hour", stored=True),
+            ]
         case "qwen":
-            return [Mode("implicit", _nothing), Mode("marks, 5m", _static_and_last("5m", "5m"))]
+            return [
+                Mode("implicit", _nothing, "the provider caches what it likes to"),
+                Mode("static marks, 5m", _static("5m"), f"`cache_control` {_BEHIND}"),
+                Mode("all marks, 5m", _static_and_last("5m", "5m"), f"`cache_control` {_BEHIND}, and {_LAST}"),
+            ]
         case "kimi":
-            return [Mode(f"automatic, {ttl}", _nothing, {"prompt_cache_options": {"ttl": ttl}}) for ttl in ("5m", "1h")]
-    return [Mode("automatic", _nothing)]
+            return [
+                Mode(f"automatic, {ttl}", _nothing, "no marks needed", {"prompt_cache_options": {"ttl": ttl}})
+                for ttl in ("5m", "1h")
+            ]
+    return [Mode("automatic", _nothing, "no marks needed")]
 
 
 def compare(workload: Workload, names: Sequence[str], *, at: float) -> list[Choice]:
     """Every model in every mode, the cheapest first, unknown prices last. `at` is when the workload begins.
 
-    Raises `InvalidRequestError` with near names for an unknown provider or model.
+    Raises `InvalidRequestError` with near names for an unknown provider or model, `PlanError` for a time without rules.
     """
+    if not EARLIEST.timestamp() <= at < LATEST.timestamp():
+        raise PlanError(f"Rules and prices are known from {EARLIEST:%Y-%m-%d} on, up to {LATEST:%Y-%m-%d}.")
     asked = list(requests(workload))
     found: list[Choice] = []
     for name in names:
@@ -239,13 +266,14 @@ def replay(workload: Workload, asked: Iterable[Asked], name: str, mode: Mode, *,
         model=model,
         mode=mode.name if mode.tier == "standard" else f"{mode.name}, {mode.tier}",
         requests=count,
+        text=mode.text,
         prompt_tokens=prompt_tokens,
         read=read,
         written=written,
         output_tokens=output,
         cost=cost,
         uncached=plain,
-        highest=cost if certain else plain,
+        highest=cost if certain or not read else plain,
         certain=certain,
         unknown=tuple(unknown),
     )

@@ -27,6 +27,7 @@ def cost_record(plan: CostPlan) -> dict[str, Any]:
                 "provider": choice.provider,
                 "model": choice.model,
                 "mode": choice.mode,
+                "text": choice.text,
                 "cost_usd": _exact(choice.cost),
                 "uncached_usd": _exact(choice.uncached),
                 "highest_usd": _exact(choice.highest),
@@ -57,8 +58,8 @@ def cost_page(plan: CostPlan) -> Page:
     workload = plan.workload
     blocks: list[Block] = [
         Paragraph(
-            f"{plan.choices[0].requests if plan.choices else 0:,} requests of {workload.hours:g} hours, as"
-            f" {workload.hours_per_month:g} hours a month. US dollars a month."
+            f"{plan.choices[0].requests if plan.choices else 0:,} requests in {workload.hours:g} hours were simulated;"
+            f" costs are in US dollars for a month of {workload.hours_per_month:g} such hours."
         ),
         Table(
             ("model", "way", "cost", "no cache", "saved", "prefill saved", "certain"),
@@ -82,6 +83,16 @@ def cost_page(plan: CostPlan) -> Page:
         for choice in plan.choices
         if choice.unknown
     ]
+    blocks.append(Heading("The ways to cache"))
+    ways = dict.fromkeys((choice.provider, choice.mode.removesuffix(", batch"), choice.text) for choice in plan.choices)
+    blocks.append(Table(("provider", "way", "what it is"), sorted(ways), numeric=()))
+    blocks.append(
+        Paragraph(
+            "Saved is of the cost without a cache; it is negative where writing is paid and never read. Prefill saved"
+            " is the share of prompt tokens read from the cache. A cost that is not certain rests on a best-effort or"
+            " undocumented rule: up to what it may be."
+        )
+    )
     if workload.advice is not None:
         blocks.append(Heading("The usual advice"))
         blocks.append(Paragraph(workload.advice.text))

@@ -10,6 +10,9 @@ from kvledger.errors import ModelFileError
 _MOST = 10**12
 """No size of a model comes near it; anything above is a damaged file."""
 
+MOST_LAYERS = 10_000
+_PER_LAYER = frozenset(("num_hidden_layers", "num_layers", "n_layer"))
+
 
 class Fields:
     """The keys of a `config.json`, or the same taken from elsewhere. `source` is what errors call it."""
@@ -69,4 +72,6 @@ class Fields:
         value = self.get(key)
         if type(value) is not int or not least <= value < _MOST:
             raise self.missing(key, "a whole number above zero" if least else "a whole number")
+        if key in _PER_LAYER and value > MOST_LAYERS:
+            raise self.missing(key, f"a number of layers up to {MOST_LAYERS:,}")
         return value

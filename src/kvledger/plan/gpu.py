@@ -21,6 +21,10 @@ _MOST_BATCH = 1 << 20
 _SIX_DIGITS = Context(prec=6)
 
 
+MOST_PER_HOUR = 1_000_000
+"""No accelerator costs as much, in any currency."""
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
     """Work that is done together: operations (a multiply-add is two), bytes moved, and the seconds each would take."""
@@ -63,8 +67,12 @@ class GpuPlan:
             raise PlanError("A roofline needs an accelerator: give --gpu.")
         if not 0 < self.efficiency <= 1:
             raise PlanError(f"--efficiency is {self.efficiency}: a share of the peaks above 0, up to 1, is needed.")
-        if self.price_per_hour is not None and not (self.price_per_hour.is_finite() and self.price_per_hour > 0):
-            raise PlanError(f"--price-per-hour is {self.price_per_hour}: an amount above zero is needed.")
+        if self.price_per_hour is not None and not (
+            self.price_per_hour.is_finite() and 0 < self.price_per_hour <= MOST_PER_HOUR
+        ):
+            raise PlanError(
+                f"--price-per-hour is {self.price_per_hour}: an amount above zero, up to {MOST_PER_HOUR:,}, is needed."
+            )
         if self.cached is not None and not 1 <= self.cached < self.memory.context:
             raise PlanError(
                 f"--cached is {self.cached}: 1 or more is needed, and less than the {self.memory.context} tokens of"
@@ -79,6 +87,11 @@ class GpuPlan:
                 f"{self.shape.name} with one request of {self.memory.context} tokens does not fit on"
                 f" {self.memory.accelerators} x {self.accelerator.name}: give more with --gpus, or smaller weights with"
                 " --weight-dtype."
+            )
+        if self.batch is not None and self.batch > self.largest_batch:
+            raise PlanError(
+                f"--batch is {self.batch}: {self.largest_batch} requests of {self.memory.context} tokens are the most"
+                " that fit; give more with --gpus, or a shorter --context."
             )
 
     @property

@@ -20,6 +20,11 @@ CHARACTERS = 4
 """Characters of made-up text per token."""
 
 MOST_REQUESTS = 5_000
+MOST_PROMPT = 2_000_000
+"""Tokens of one prompt."""
+MOST_TOKENS = 300_000_000
+"""Tokens of all simulated prompts."""
+_MOST = {"hours": 1_000.0, "hours_per_month": 744.0, "gap_seconds": 7 * 86_400.0, "first_token_seconds": 3_600.0}
 
 
 class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,9 +67,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            lowest = least.get(name, 0)
-            if not (math.isfinite(value) and value >= lowest):
-                raise PlanError(f"{name} is {value}: it must be a number of at least {lowest}.")
+            lowest, highest = least.get(name, 0), _MOST.get(name, 1e9)
+            if not (math.isfinite(value) and lowest <= value <= highest):
+                raise PlanError(f"{name} is {value}: it must be a number from {lowest} to {highest:,.0f}.")
         for name in ("hours", "hours_per_month", "conversations_per_hour"):
             if not getattr(self, name):
                 raise PlanError(f"{name} is 0: a workload without requests costs nothing.")
@@ -74,6 +79,19 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise PlanError(
                 f"This workload makes {self.num_conversations * self.turns * self.fan_out} requests and {MOST_REQUESTS}"
                 " are the most: simulate fewer `hours`."
+            )
+        opening = self.shared_tokens + self.document_tokens + self.user_tokens + self.question_tokens
+        turn = self.question_tokens + self.answer_tokens
+        if opening + (self.turns - 1) * turn > MOST_PROMPT:
+            raise PlanError(
+                f"The last prompt would have {opening + (self.turns - 1) * turn:,} tokens and {MOST_PROMPT:,} are the"
+                " most: give fewer `turns`, or fewer tokens of each kind."
+            )
+        tokens = self.num_conversations * self.fan_out * self.turns * (opening + (self.turns - 1) * turn // 2)
+        if tokens > MOST_TOKENS:
+            raise PlanError(
+                f"The simulated prompts would have {tokens:,} tokens and {MOST_TOKENS:,} are the most: simulate fewer"
+                " `hours`."
             )
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import zlib
@@ -118,6 +119,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             raise TraceError(f"{path} is a binary file: give a trace in JSON lines, plain or with gzip.")
         lines: Iterable[bytes]
         first = file.readline()
+        first = first.removeprefix(codecs.BOM_UTF8)
         if first.strip() == b"{":
             whole = first + file.read()
             if _is_json(whole):
@@ -146,6 +148,6 @@ def _opened(path: Path) -> Iterator[io.BufferedReader | gzip.GzipFile]:
 def _is_json(data: bytes) -> bool:
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True

@@ -9,6 +9,9 @@ from kvledger.sim.formats.reader import Reader
 
 MILLISECOND = 0.001
 
+_EPOCH_SECONDS, _EPOCH_MILLISECONDS = 1e9, 1e12
+"""Numbers in between are dates of the years 2001 on in seconds; in milliseconds they would be days of 1970 to 2001."""
+
 _UNITS = {"ms": "milliseconds", "s": "seconds"}
 
 
@@ -23,7 +26,17 @@ def doubt_about(times: NDArray[np.float64], reader: Reader, *, trusts_unit: bool
         return "The trace has no times."
     if missing:
         return f"{missing} of {len(times)} requests have no time: each counts as coming with the one before it."
-    if trusts_unit or reader.gaps is None or len(times) < 2:
+    if trusts_unit or reader.gaps is None:
+        return ""
+    if (
+        reader.time_unit == MILLISECOND
+        and _EPOCH_SECONDS <= float(np.nanmin(times)) / MILLISECOND < _EPOCH_MILLISECONDS
+    ):
+        return (
+            "The times look like seconds since 1970, where the"
+            f" {reader.name} format has milliseconds: give --time-unit s if they are, --time-unit ms if not."
+        )
+    if len(times) < 2:
         return ""
     gap = float(np.ptp(times)) / (len(times) - 1)
     shortest, longest = reader.gaps

@@ -84,7 +84,7 @@ def _read_object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not JSON: {error}.") from error
     if not isinstance(value, dict):
         raise ModelFileError(f"{path} is not a JSON object.")

@@ -46,7 +46,7 @@ class MooncakeReader(Reader):
     def records(self, line: bytes) -> Iterator[Record]:
         try:
             fast = _decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield self._slowly(line)
             return
         self._check_block_size(fast.block_size)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from kvledger.errors import TraceError
 from kvledger.sim.formats.reader import LineError, Names, Reader, count_of, decoded, time_of
 from kvledger.sim.trace import Record
 
@@ -101,8 +102,11 @@ def _component_tokens(folder: Path) -> dict[int, int]:
     for name in _LENGTHS:
         path = folder / name
         if path.is_file():
-            for line in path.read_bytes().splitlines():
+            for number, line in enumerate(path.read_bytes().splitlines(), 1):
                 if line.strip():
-                    id, length = msgspec.json.decode(line, type=dict[str, int]).values()
+                    try:
+                        id, length = msgspec.json.decode(line, type=dict[str, int]).values()
+                    except (ValueError, RecursionError) as error:
+                        raise TraceError(f"{path} has no id and length in line {number}: {error}.") from None
                     tokens[id] = length
     return tokens

@@ -10,7 +10,10 @@ from typing import Any
 
 import msgspec
 
+from kvledger.errors import TraceError
 from kvledger.sim.trace import Record
+
+MOST_PER_BLOCK = 1 << 24
 
 
 class LineError(Exception):
@@ -29,6 +32,8 @@ class Reader(ABC):
     """Whether a file's requests are in order of time."""
 
     def __init__(self, block_size: int, time_unit: float = 1.0) -> None:
+        if not 1 <= block_size <= MOST_PER_BLOCK:
+            raise TraceError(f"A block of {block_size} tokens is none: 1 to {MOST_PER_BLOCK:,} are possible.")
         self.block_size = block_size
         self.time_unit = time_unit
         """Seconds per unit of the file's times."""
@@ -66,6 +71,8 @@ def decoded(line: bytes) -> dict[str, Any]:
     """A line's JSON object."""
     try:
         value = msgspec.json.decode(line)
+    except RecursionError:
+        raise LineError("nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise LineError("not JSON") from None
     if not isinstance(value, dict):
