@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from kvledger.cache.miss import MissReason
 from kvledger.explain.bill import ProviderBill
 from kvledger.explain.chat import Turn
 from kvledger.ledger.account import Account
@@ -154,4 +155,6 @@ def _why(turn: Turn) -> str:
     if turn.reason is None:
         return "the last, always computed"
     where = f" ({turn.path})" if turn.path else ""
+    if turn.reason is MissReason.COLD_START and turn.reused:
+        return f"new text{where}"
     return f"{turn.reason.value.replace('_', ' ')}{where}"

@@ -51,7 +51,10 @@ def _table(table: blocks.Table) -> RichTable:
     drawn = RichTable(box=None, header_style="dim", pad_edge=False)
     for i, name in enumerate(table.columns):
         is_number = table.is_numeric(i)
-        drawn.add_column(Text(name), justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+        # The first column holds names, which people copy.
+        drawn.add_column(
+            Text(name), justify="right" if is_number else "left", no_wrap=is_number or i == 0, overflow="fold"
+        )
     for i, row in enumerate(table.rows):
         drawn.add_row(*(Text(cell, _TONES[table.tone(i, j)]) for j, cell in enumerate(row)))
     return drawn
