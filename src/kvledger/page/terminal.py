@@ -47,13 +47,22 @@ def _drawn(block: blocks.Block, width: int) -> RenderableType:
             return Text("\n").join([Text(title, "dim"), *told])
 
 
+_LONGEST_WORD = 16
+"""Columns are wide enough for their longest word, up to this."""
+
+
 def _table(table: blocks.Table) -> RichTable:
     drawn = RichTable(box=None, header_style="dim", pad_edge=False)
     for i, name in enumerate(table.columns):
         is_number = table.is_numeric(i)
         # The first column holds names, which people copy.
+        words = [word for row in (table.columns, *table.rows) for word in row[i].split()]
         drawn.add_column(
-            Text(name), justify="right" if is_number else "left", no_wrap=is_number or i == 0, overflow="fold"
+            Text(name),
+            justify="right" if is_number else "left",
+            no_wrap=is_number or i == 0,
+            overflow="fold",
+            min_width=min(_LONGEST_WORD, max(map(len, words), default=0)),
         )
     for i, row in enumerate(table.rows):
         drawn.add_row(*(Text(cell, _TONES[table.tone(i, j)]) for j, cell in enumerate(row)))

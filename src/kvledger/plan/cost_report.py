@@ -62,7 +62,7 @@ def cost_page(plan: CostPlan) -> Page:
             f" costs are in US dollars for a month of {workload.hours_per_month:g} such hours."
         ),
         Table(
-            ("model", "way", "cost", "no cache", "saved", "prefill saved", "certain"),
+            ("model", "way", "cost", "no cache", "saved", "read", "certain"),
             [
                 (
                     choice.name,
@@ -88,8 +88,8 @@ def cost_page(plan: CostPlan) -> Page:
     blocks.append(Table(("provider", "way", "what it is"), sorted(ways), numeric=()))
     blocks.append(
         Paragraph(
-            "Saved is of the cost without a cache; it is negative where writing is paid and never read. Prefill saved"
-            " is the share of prompt tokens read from the cache. A cost that is not certain rests on a best-effort or"
+            "Saved is of the cost without a cache; it is negative where writing is paid and never read. Read is"
+            " the share of prompt tokens that come from the cache. A cost that is not certain rests on a best-effort or"
             " undocumented rule: up to what it may be."
         )
     )
