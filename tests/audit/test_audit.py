@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from kvledger.audit.audit import Policies
+from kvledger.audit.findings import Code
 from kvledger.audit.record import Record, Source, Unread
+from kvledger.audit.report.json import audit_object
 from kvledger.ledger.account import Split, Usage
 from kvledger.providers.catalogue import read_usage
 from tests.audit.logs import DIALECTS, SYSTEM, audited, body, codes, records, reported, turns
@@ -169,3 +171,42 @@ def test_what_if():
     assert found["compaction"].cost is not None
     assert result.best == found["best-marks"].cost
     assert result.best <= result.rules.cost
+
+
+def counters(number, split, seconds):
+    provider, api, model = DIALECTS["anthropic"]
+    usage = Usage(split, output=100)
+    return Record(Source("rows", number + 1), provider, api, model, at=1_795_000_000.0 + number * seconds, usage=usage)
+
+
+def test_what_cannot_be_replayed_has_no_price():
+    log = [counters(number, Split(12_000, 12_000), 30) for number in range(3)]
+    result = audited(log, what_if=True)
+    assert result.best is None
+    assert result.what_if
+    assert {(each.cost, each.hit_rate) for each in result.what_if} == {(None, None)}
+    shown = audit_object(result)
+    assert shown["best_cost_usd"] is None
+    assert {each["cost_usd"] for each in shown["what_if"]} == {None}
+    assert shown["estimated"] == {"requests": 0, "error_band": None}
+
+
+def test_estimated_tokens_carry_their_error_band():
+    log = records("anthropic", chat("anthropic", 5))
+    log = [*reported(log)[:1], *log[1:]]
+    assert audit_object(audited(log))["estimated"] == {"requests": 2, "error_band": 0.25}
+
+
+def test_caching_that_costs_more_than_it_saves():
+    # Each pays 10,000 x 3.75 + 2,000 x 0.30 = 38,100 where 12,000 x 3 = 36,000 would do; the fee is 0.75 a million.
+    log = [counters(number, Split(12_000, 2_000, {"5m": 10_000}, 0), 400) for number in range(12)]
+    (found,) = audited(log).findings
+    assert found.code is Code.NOT_WORTH_CACHING
+    assert found.requests == 12
+    assert found.cost == Decimal("0.09")
+
+
+def test_caching_that_just_pays():
+    # 10,000 x 3.75 + 3,000 x 0.30 = 38,400 beside 13,000 x 3 = 39,000.
+    log = [counters(number, Split(13_000, 3_000, {"5m": 10_000}, 0), 400) for number in range(12)]
+    assert codes(audited(log)) == []

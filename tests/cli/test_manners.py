@@ -60,7 +60,8 @@ def test_wrong_usage_exits_with_2(arguments):
     [
         (ModelFileError("The file x is not a GGUF."), 2, "kvledger: The file x is not a GGUF.\n"),
         (DownloadError("The download broke off."), 1, "kvledger: The download broke off.\n"),
-        (OSError(28, "No space left on device"), 1, "kvledger: [Errno 28] No space left on device\n"),
+        (OSError(28, "No space left on device"), 1, "kvledger: No space left on device.\n"),
+        (OSError(2, "No such file or directory", "/no/x"), 1, "kvledger: /no/x: No such file or directory.\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
