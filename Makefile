@@ -20,11 +20,11 @@ serve: setup  ## fetch the default model if need be and serve it on http://127.0
 
 test: setup  ## every test, the slow ones last
 	$(BIN)/kvledger pull smollm2
-	$(BIN)/python -m pytest -m "not slow"
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 test-fast: setup  ## the tests that take under two minutes together
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 lint: setup  ## style, types and import rules
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ from kvledger.audit.costs import Costs, money
 from kvledger.audit.findings import Audit, Code
 from kvledger.audit.lineage import trace
 from kvledger.audit.marks import best_placement
+from kvledger.audit.normalise import ERROR_BAND
 from kvledger.audit.ranking import findings
 from kvledger.audit.record import Record, Unread
 from kvledger.audit.replay import Judge, replay
@@ -95,8 +96,9 @@ def audit(records: Iterable[Record | Unread], *, prices: Prices, options: Option
     if options.what_if:
         moves = [cure.edit for one, cure in ranked if one.code is Code.VOLATILE_PREFIX and cure.edit is not None]
         result = replay(requests, costs, best_placement(requests, kins, costs))
-        best = None if result.cost is None else money(result.cost)
+        best = money(result.cost) if result.cost is not None and result.tokens else None
         tried = what_ifs(requests, kins, costs, options.policies, moves=moves, seconds=seconds)
+    estimated = sum(request.usage is None and request.prompt is not None for request in requests)
     observed_totals, rule_totals = (tally.totals() for tally in groups.all)
     return Audit(
         len(requests),
@@ -111,6 +113,8 @@ def audit(records: Iterable[Record | Unread], *, prices: Prices, options: Option
         dict(residuals),
         tuple(unread),
         groups.totals(),
+        estimated,
+        ERROR_BAND if estimated else None,
     )
 
 

@@ -112,7 +112,11 @@ class WhatIf:
 @dataclass(frozen=True, slots=True)
 class Audit:
     """The whole result. `observed` is what providers reported, `rules` what the rulebooks give for the same requests;
-    `groups` holds both by "model", "key", "conversation" and "hour"."""
+    `groups` holds both by "model", "key", "conversation" and "hour".
+
+    `best` is None where no body could be replayed or a price is unknown. `estimated` counts the requests whose tokens
+    are an estimate, for want of usage, and `error_band` is the share by which that may be off either way; None for 0.
+    """
 
     requests: int
     prompt_tokens: int
@@ -126,3 +130,5 @@ class Audit:
     residuals: Mapping[str, int]
     unread: tuple[Unread, ...]
     groups: Mapping[str, Mapping[str, tuple[Totals, Totals]]] = field(default_factory=dict)
+    estimated: int = 0
+    error_band: float | None = None

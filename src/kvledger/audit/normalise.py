@@ -39,7 +39,7 @@ class Normaliser:
     def __init__(self, assumed_at: float) -> None:
         """`assumed_at` stands for the time of the first records as long as the log names none."""
         self._at = assumed_at
-        self._parts: dict[tuple[str, str, str, str, str], Part] = {}
+        self._parts: dict[tuple[str, str, str, str, str], tuple[Part, int]] = {}
         self._numbers: dict[tuple[str, str, str], int] = {}
         self._contents: dict[str, str] = {}
         self._settings: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
@@ -94,14 +94,14 @@ class Normaliser:
 
     def _interned(self, part: Part) -> tuple[Part, int]:
         mark = part.breakpoint.ttl if part.breakpoint else ""
-        number = self._numbers.setdefault((part.kind, part.role, part.content), len(self._numbers))
         key = (part.path, part.kind, part.role, part.content, mark)
-        kept = self._parts.get(key)
-        if kept is None:
+        known = self._parts.get(key)
+        if known is None:
+            number = self._numbers.setdefault((part.kind, part.role, part.content), len(self._numbers))
             content = self._contents.setdefault(part.content, part.content)
             kept = Part(part.path, part.level, part.kind, content, part.tokens, part.role, part.breakpoint)
-            self._parts[part.path, part.kind, part.role, content, mark] = kept
-        return kept, number
+            known = self._parts[part.path, part.kind, part.role, content, mark] = kept, number
+        return known
 
     def _chained(self, record: Record, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """A Responses body with what its `previous_response_id` stands for in front of its own input."""

@@ -75,6 +75,8 @@ def what_ifs(
 
 
 def _told(name: str, text: str, result: Replay, band: float = 0.0) -> WhatIf:
+    if not result.tokens:
+        return WhatIf(name, text, None, None, unknown="the log has no body that could be replayed")
     if result.cost is None or result.high is None:
         return WhatIf(name, text, None, result.hit_rate, unknown="a price is not known")
     low, high = money(result.cost), money(result.high)

@@ -26,6 +26,7 @@ _BLOCK_DOMAIN = b"kvl-block-1"
 _PREFIX_DOMAIN = b"kvl-prefix-1"
 
 _BLOCK = blake2b(digest_size=DIGEST_BYTES, person=_BLOCK_DOMAIN)
+_PREFIX = blake2b(digest_size=DIGEST_BYTES, person=_PREFIX_DOMAIN)
 
 
 def _frame(data: bytes) -> bytes:
@@ -68,7 +69,9 @@ def block_digest(parent: bytes, tokens: bytes) -> Digest:
 
 def prefix_digest(parent: Digest, part: Digest) -> Digest:
     """Digest of a prefix that ends with `part` and continues the prefix `parent`; both are 32 bytes."""
-    return Digest(blake2b(parent + part, digest_size=DIGEST_BYTES, person=_PREFIX_DOMAIN).digest())
+    state = _PREFIX.copy()
+    state.update(parent + part)
+    return Digest(state.digest())
 
 
 def chain_digests(root: bytes, tokens: Sequence[int], block_size: int) -> Iterator[Digest]:

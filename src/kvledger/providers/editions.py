@@ -6,7 +6,7 @@ import difflib
 import tomllib
 from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 import msgspec
@@ -43,7 +43,12 @@ class Edition(msgspec.Struct, frozen=True, rename={"since": "from"}):
         return (self.since is None or self.since <= day) and (self.until is None or day <= self.until)
 
     def names(self, model: str) -> bool:
-        return any(fnmatchcase(model, pattern.lower()) for pattern in self.models)
+        return _named(self.models, model)
+
+
+@lru_cache(maxsize=4096)
+def _named(patterns: tuple[str, ...], model: str) -> bool:
+    return any(fnmatchcase(model, pattern.lower()) for pattern in patterns)
 
 
 class Rules(msgspec.Struct, frozen=True):

@@ -89,10 +89,10 @@ def prefix_digests(root: Digest, parts: tuple[Part, ...], at_level: Mapping[Leve
     """
     digest, found, pending = root, [], dict(at_level or {})
     for part in parts:
-        for level in list(pending):
+        for level in list(pending) if pending else ():
             if _ORDER[level] <= _ORDER[part.level]:
                 digest = prefix_digest(digest, fields_digest("settings", level=level.value, value=pending.pop(level)))
-        digest = prefix_digest(digest, part.identity)
+        digest = prefix_digest(digest, _identity(part.kind, part.role, part.content))
         found.append(digest)
     return found
 

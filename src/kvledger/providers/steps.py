@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from kvledger.cache.digest import Digest, fields_digest, prefix_digest
 from kvledger.providers.entries import Entry
@@ -14,8 +14,7 @@ PIECE = 256
 """Characters between two stops inside a part, about 64 tokens: how exactly a beginning that ends in a part is found."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(NamedTuple):
     """A place where a cached prefix may end: the digest and the tokens of everything before it.
 
     `part` is the index of the part that it ends or lies in, `whole` says which of the two. Tokens inside a part are in

@@ -26,6 +26,7 @@ def audit_object(audit: Audit) -> dict[str, Any]:
         "requests": audit.requests,
         "prompt_tokens": audit.prompt_tokens,
         "seconds": audit.seconds,
+        "estimated": {"requests": audit.estimated, "error_band": audit.error_band},
         "observed": _totals(audit.observed),
         "rules": _totals(audit.rules),
         "uncached_cost_usd": _usd(audit.uncached),

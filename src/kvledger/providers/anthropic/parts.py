@@ -52,6 +52,9 @@ def shows_image(part: Part) -> bool:
     return part.kind == "image" or (part.kind == "tool_result" and '"type":"image"' in part.content)
 
 
+_PLAIN_TEXT = {"type", "text"}
+
+
 def _tools(body: Body, count: Callable[[str], int]) -> Iterator[Part]:
     for tool, path in _objects(body.get("tools"), "tools"):
         kind = str(tool.get("type") or "custom")
@@ -123,6 +126,8 @@ def _kind(block: Body) -> str:
 
 
 def _part(block: Body, path: str, level: Level, kind: str, role: str, count: Callable[[str], int]) -> Part:
+    if kind == "text" and block.keys() == _PLAIN_TEXT and isinstance(text := block["text"], str):
+        return Part(path, level, kind, text, count(text), role)
     refuse_nested_marks(block, path)
     plain = {name: value for name, value in block.items() if name != "cache_control"}
     if plain.keys() == {"type", "text"} and isinstance(plain["text"], str) and kind == "text":
