@@ -203,7 +203,7 @@ class TestOverload:
     def test_a_thousand_at_once(self, start):
         served = start(engine=ScriptedEngine(max_queue=50))
         body = json.dumps({"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}).encode()
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\n"
         raw = head.encode() + f"content-length: {len(body)}\r\n\r\n".encode() + body
         connections = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(1000)]
         for connection in connections:
@@ -275,7 +275,9 @@ class TestSlowReaders:
         """A client that asks for an endless stream and never reads it."""
         messages = [{"role": "user", "content": "!endless"}]
         body = json.dumps({"model": "scripted", "messages": messages, "stream": True, "max_tokens": max_tokens})
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        head = (
+            f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        )
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", served.port))

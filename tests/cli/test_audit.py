@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kvledger.cli import app
-from kvledger.errors import AuditError
+from kvledger.errors import AuditError, InvalidRequestError
 from tests.audit.readers.logs_of import turn, write
 
 GOLDEN = Path(__file__).parents[2].parent / "shared" / "cases" / "usage-golden.json"
@@ -70,3 +70,10 @@ def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
     done = run(str(write(tmp_path / "x.jsonl", "garbage")))
     assert isinstance(done.exception, AuditError)
     assert "x.jsonl:1" in str(done.exception)
+
+
+def test_two_documents_do_not_share_standard_output(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text("{}")
+    result = run(str(path), "--json", "-", "--sarif", "-")
+    assert isinstance(result.exception, InvalidRequestError)

@@ -139,3 +139,27 @@ class TestTokens:
 
     def test_english_has_some_four_characters_per_token(self):
         assert 3.5 < len(LONG) / len(EstimatingTokenizer().encode(LONG)) < 4.5
+
+
+def test_the_clock_stays_within_what_a_calendar_has(world):
+    http = world.http()
+    before = http.get("/emulator/clock").json()["now"]
+    refused = http.post("/emulator/clock", json={"advance": 1e18})
+    assert refused.status_code == 400
+    assert "2100" in refused.text
+    assert http.get("/emulator/clock").json()["now"] == before
+
+
+def test_another_s_host_name_gets_nothing(world):
+    http = world.http()
+    for path in ("/emulator/requests", "/v1beta/cachedContents", "/v1/models", "/metrics"):
+        for name in ("evil.example", "127.0.0.1.evil.example"):
+            assert http.get(path, headers={"host": name}).status_code == 403, path
+    assert http.get("/health", headers={"host": "evil.example"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+def test_a_number_that_no_float_holds_is_a_bad_request(world, path):
+    body = '{"model":"gpt-5.1","input":"hi","messages":[{"role":"user","content":"hi"}],"prewarm":1e400}'
+    answer = world.http().post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400

@@ -13,8 +13,10 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kvledger.api.anthropic import count_message_tokens, create_message
+from kvledger.api.auth import Keys, check_host
 from kvledger.api.cache import Cache, list_events, verify_cache
 from kvledger.api.errors import Refusal, answer_error, answer_unroutable
 from kvledger.api.gemini import CachedContentList, OneCachedContent, act_on_model
@@ -53,7 +55,7 @@ def create_app(service: Service, further: Sequence[Route] = ()) -> Starlette:
             Route("/health", show_health),
             *further,
         ],
-        middleware=[Middleware(Recorder, service.clock, service.metrics)],
+        middleware=[Middleware(Recorder, service.clock, service.metrics), Middleware(HostGuard, service.keys)],
         exception_handlers={
             HTTPException: answer_unroutable,
             KvledgerError: answer_error,
@@ -64,6 +66,24 @@ def create_app(service: Service, further: Sequence[Route] = ()) -> Starlette:
     )
     app.state.service = service
     return app
+
+
+class HostGuard:
+    """Turns away, before any route, what `check_host` refuses. `/health` stays open: probes use any name."""
+
+    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and scope["path"] != "/health":
+            request = Request(scope)
+            try:
+                check_host(self._keys, request)
+            except Refusal as refusal:
+                app = answer_error(request, refusal)
+        await app(scope, receive, send)
 
 
 async def show_health(request: Request) -> Response:

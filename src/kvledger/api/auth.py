@@ -77,19 +77,7 @@ class Keys:
         return matches[0]
 
     def viewer(self, request: Request) -> Caller:
-        """Who asks to see or clear what is cached; raises `Refusal` with 401 or 403.
-
-        Without keys only the network protects what is cached, and a web page can be made to reach a reader's own
-        machine under a name of its choosing (DNS rebinding). So then the server must be called by a name that no page
-        can choose: an address, or localhost.
-        """
-        if not self and not _is_unforgeable(request.url.hostname or ""):
-            raise Refusal(
-                HTTPStatus.FORBIDDEN,
-                f"Without API keys this is not shown under the name {request.url.hostname}: call the server by its"
-                " address or as localhost, or start it with keys.",
-                code="host_not_allowed",
-            )
+        """Who asks to see or clear what is cached; raises `Refusal` with 401."""
         caller = self.caller(request.headers.get("authorization"))
         request.state.record.tenant = caller.tenant
         return caller
@@ -104,6 +92,21 @@ class Keys:
                 code="operator_only",
             )
         return caller
+
+
+def check_host(keys: Keys, request: Request) -> None:
+    """Raise `Refusal` with 403 where there are no keys and the server is called by a name that a web page can choose.
+
+    Without keys only the network protects the server, and a page can be made to reach its reader's own machine under a
+    name of its choosing (DNS rebinding). Nobody can choose where an address or localhost leads.
+    """
+    if not keys and not _is_unforgeable(request.url.hostname or ""):
+        raise Refusal(
+            HTTPStatus.FORBIDDEN,
+            f"Without API keys this server does not answer under the name {(request.url.hostname or '')[:80]}: call it"
+            " by its address or as localhost, or start it with keys.",
+            code="host_not_allowed",
+        )
 
 
 def short(tenant: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvledger.errors import AuditError
+from kvledger.errors import AuditError, InvalidRequestError
 
 if TYPE_CHECKING:
     from kvledger.audit.findings import Audit
@@ -88,6 +88,8 @@ def audit(
     from kvledger.cli.options import moment
     from kvledger.ledger.prices import Prices
 
+    if json_to == sarif_to == "-":
+        raise InvalidRequestError("--json and --sarif both write to standard output: name a file for one of them.")
     gates = [parse_gate(text) for text in fail_on or ()]
     policies = _policies(elsewhere or [], route, compact, machine_price)
     options = Options(moment(at, "--at"), what_if=not no_what_if, policies=policies)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -186,9 +187,19 @@ def _lower_tier(settings: EngineSettings, namespace: Namespace, pool: KVPool, *,
             settings.cache_folder,
             fingerprint(namespace, block_size=pool.block_size, bytes_per_block=pool.bytes_per_block),
             limit_bytes=settings.cache_disk,
-            executor=ThreadPoolExecutor(1, thread_name_prefix="kvledger-write"),
+            executor=ThreadPoolExecutor(1, thread_name_prefix="kvledger-write", initializer=_give_way),
         ),
         read_block=pool.read_block,
         write_block=pool.write_block,
         readers=ThreadPoolExecutor(readers, thread_name_prefix="kvledger-read"),
     )
+
+
+def _give_way() -> None:
+    """Let this thread run only while a core has nothing else to do, where the system can do that.
+
+    The threads of a step wait for each other, so taking one core for a moment costs all of them that moment, and more.
+    """
+    if hasattr(os, "SCHED_IDLE"):
+        with suppress(OSError):  # forbidden in some sandboxes
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

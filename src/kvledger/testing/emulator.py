@@ -30,6 +30,10 @@ NAME = "stand-in"
 """The model's own name; a provider's model name in a request brings that provider's rules."""
 
 
+LATEST = 4_102_444_800.0
+"""The first second of 2100: no rule or price reaches as far."""
+
+
 class Kept:
     """Receipts of this process, in the order of their making."""
 
@@ -100,7 +104,11 @@ class Emulator:
         return emulator
 
     def advance(self, seconds: float) -> float:
-        """Move the clock and return its time; raises `InvalidRequestError` for a step back."""
+        """Move the clock and return its time; raises `InvalidRequestError` for a step back, or one past `LATEST`."""
+        if self.clock.now() + seconds > LATEST:
+            raise InvalidRequestError(
+                "`advance` would move the clock past the year 2100: give fewer seconds.", param="advance"
+            )
         try:
             self.clock.advance(seconds)
         except ValueError as error:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from kvledger.audit.costs import Costs
-from kvledger.audit.findings import Code
+from kvledger.audit.findings import Code, Totals
 from kvledger.audit.readers.reader import recorded
 from kvledger.audit.record import Record, Source
 from kvledger.audit.report.codes import MEANINGS
@@ -162,3 +162,12 @@ def terminal(result: object) -> str:
     out = StringIO()
     show(short_page(result), Console(file=out, width=140, highlight=False))  # type: ignore[arg-type]
     return out.getvalue()
+
+
+def test_no_findings_is_not_said_to_be_health_where_that_is_not_known() -> None:
+    unknown = audit(findings=(), rules=Totals(0, 0, {}, 0, 0, Decimal(0), 0))
+    assert "what could have been read is not known" in " ".join(terminal(unknown).split())
+    wasteful = audit(findings=(), uncached=Decimal("0.05"))
+    said = " ".join(terminal(wasteful).split())
+    assert "costs more than it saves here: $0.0634 against $0.0500" in said
+    assert "could be read from the cache was" not in said

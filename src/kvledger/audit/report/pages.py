@@ -25,12 +25,27 @@ def short_page(audit: Audit) -> Page:
         first = found[0]
         blocks.append(Paragraph(f"First: {first.change.text}{_saving(first)}"))
     else:
-        blocks.append(Paragraph("No findings: what could be read from the cache was."))
+        blocks.append(_without_findings(audit))
     if audit.what_if and audit.rules.requests:
         blocks.append(_policies(audit.what_if[:_POLICIES]))
     if audit.unread:
         blocks.append(_unread(audit, _UNREAD))
     return Page(_title(audit), blocks)
+
+
+def _without_findings(audit: Audit) -> Paragraph:
+    """That nothing was found, and no more than is known."""
+    said = "No findings: what could be read from the cache was."
+    if not audit.rules.requests:
+        said = "No findings, but none of these requests could be replayed: what could have been read is not known."
+    paid = max(audit.observed.cost, audit.rules.cost)
+    if audit.uncached and paid > audit.uncached:
+        said = (
+            f"No single change that gets it back was found, but the cache costs more than it saves here: ${paid:.4f}"
+            f" against ${audit.uncached:.4f} without any cache."
+        )
+        return Paragraph(said, is_warning=True)
+    return Paragraph(said)
 
 
 def full_page(audit: Audit, timeline: Timeline, costs: Costs) -> Page:

@@ -112,6 +112,7 @@ FOR_THE_ACCOUNT = frozenset(("prompt_cache_key", "prompt_cache_options", "prompt
 
 _KNOWN = frozenset(Body.__struct_fields__)
 _BODY = msgspec.json.Decoder(Body)
+_FIELDS = msgspec.json.Decoder(dict[str, Any])
 
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 4
@@ -131,7 +132,7 @@ def parse(raw: bytes) -> Asked:
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequestError("`top_logprobs` needs `logprobs` to be true.", param="top_logprobs")
     limit = "max_tokens" if body.max_tokens is not None else "max_completion_tokens"
-    sent: dict[str, Any] = msgspec.json.decode(raw)
+    sent = decode(_FIELDS, raw)
     return Asked(
         model=body.model,
         chat=Chat(to_neutral(body.messages), _tools(body)),

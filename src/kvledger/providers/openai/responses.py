@@ -99,6 +99,7 @@ WITHOUT_EFFECT = frozenset(
 
 _KNOWN = frozenset(Body.__struct_fields__)
 _BODY = msgspec.json.Decoder(Body)
+_FIELDS = msgspec.json.Decoder(dict[str, Any])
 _LOGPROBS = "message.output_text.logprobs"
 _MOST_LOGPROBS = 20
 
@@ -118,7 +119,7 @@ class OpenAIResponses(OpenAIWire):
         """
         body = decode(_BODY, raw)
         _refuse_unsupported(body)
-        sent: dict[str, Any] = msgspec.json.decode(raw)
+        sent = decode(_FIELDS, raw)
         before = self._before(body)
         items = [*before, *_new_items(body)]
         options = body.prompt_cache_options or CacheOptions()
