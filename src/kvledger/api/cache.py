@@ -154,7 +154,11 @@ def _tiers(cache: PromptCache) -> dict[str, Any]:
     if lower is not None:
         tiers["disk"] = {"bytes": lower.tier.bytes_held}
         if isinstance(lower.tier, DiskTier):
-            tiers["disk"] |= {"limit_bytes": lower.tier.limit_bytes, "blocks": len(lower.tier)}
+            tiers["disk"] |= {
+                "limit_bytes": lower.tier.limit_bytes,
+                "blocks": len(lower.tier),
+                "unwritten_bytes": lower.tier.bytes_unwritten + lower.num_waiting * cache.bytes_per_block,
+            }
     return tiers
 
 

@@ -125,8 +125,13 @@ class DiskTier:
         return self._num_unwritten >= _BUSY_BYTES
 
     @property
+    def bytes_unwritten(self) -> int:
+        """Bytes that were handed over and wait for the writer: what a crash would lose."""
+        self._settle()
+        return self._num_unwritten
+
+    @property
     def _num_unwritten(self) -> int:
-        """Bytes that wait for the writer."""
         return sum(group.size for group, _ in self._writing.values())
 
     def __len__(self) -> int:
