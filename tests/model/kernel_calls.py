@@ -17,7 +17,7 @@ ISAS = list(Isa)[: list(Isa).index(best_isa()) + 1]
 """All that this processor can run, the plain twins first."""
 
 VECTOR_ISAS = [isa for isa in ISAS if isa is not Isa.AMX]
-"""`ISAS` without AMX, whose kernels are those of AVX-512 but for the linear ones."""
+"""`ISAS` without AMX, whose kernels are those of AVX-512 but for the linear ones and attention on bf16."""
 
 f32 = np.float32
 
@@ -40,6 +40,16 @@ def quantised(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.floa
     peak = np.abs(x).max(axis=-1)
     inverse = np.divide(f32(127), peak, out=np.zeros_like(peak), where=peak >= f32(1e-36))
     return np.rint(x * inverse[..., None]).astype(np.int8), peak * f32(1 / 127)
+
+
+def bf16_bits(x: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """`x` rounded to bf16, to the even one of two."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def bf16_values(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
+    return (bits.astype(np.uint32) << 16).view(f32)
 
 
 def int8_rows(x: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:

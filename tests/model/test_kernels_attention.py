@@ -12,16 +12,25 @@ from kvledger.model.kernels.attention import BLOCK, CHUNK, MAX_ROWS, Tile, parti
 from kvledger.model.kernels.cpu import Isa
 from kvledger.model.kernels.panels import aligned
 from kvledger.model.kernels.rows import HeadShape
-from tests.model.kernel_calls import VECTOR_ISAS, Calls, f32, quantised, same_bits
+from tests.model.kernel_calls import ISAS, Calls, bf16_bits, bf16_values, f32, quantised, same_bits
 
 CHUNKS = 3
 SHAPES = [
     HeadShape(3, 1, 64, "f16"),
     HeadShape(1, 1, 80, "int8"),
     HeadShape(7, 1, 40, "f32"),
+    HeadShape(3, 1, 64, "bf16"),
+    HeadShape(7, 1, 80, "bf16"),
     *(
         pytest.param(shape, marks=pytest.mark.slow)
-        for shape in (HeadShape(4, 1, 128, "f16"), HeadShape(16, 1, 8, "int8"), HeadShape(2, 1, 64, "f32"))
+        for shape in (
+            HeadShape(4, 1, 128, "f16"),
+            HeadShape(16, 1, 8, "int8"),
+            HeadShape(2, 1, 64, "f32"),
+            HeadShape(16, 1, 16, "bf16"),
+            HeadShape(1, 1, 112, "bf16"),
+            HeadShape(2, 1, 128, "bf16"),
+        )
     ),
 ]
 
@@ -53,6 +62,10 @@ def head(shape: HeadShape) -> Head:
             here[value_at:scale_at].view(np.int8)[:] = v_quants.ravel()
             here[scale_at : scale_at + 8 * BLOCK].view(f32)[:] = np.concatenate([k_scales, v_scales])
             k[...], v[...] = k_quants * k_scales[:, None], v_quants * v_scales[:, None]
+        elif shape.kv_dtype == "bf16":
+            here[:value_at].view(np.uint16)[:] = bf16_bits(k).reshape(BLOCK, -1, 2).transpose(1, 0, 2).ravel()
+            here[value_at:scale_at].view(np.uint16)[:] = bf16_bits(v).reshape(-1, 2, dim).transpose(0, 2, 1).ravel()
+            k[...], v[...] = bf16_values(bf16_bits(k)), bf16_values(bf16_bits(v))
         else:
             dtype = {"f16": np.float16, "f32": f32}[shape.kv_dtype]
             here[:value_at].view(dtype)[:] = k.T.ravel()
@@ -63,8 +76,15 @@ def head(shape: HeadShape) -> Head:
 
 
 def queries(tile: Tile) -> NDArray[np.float32]:
+    """For bf16, ones that rounding does not change."""
     q = np.random.default_rng(1).standard_normal((tile.rows, tile.shape.head_dim))
-    return (q / np.sqrt(tile.shape.head_dim)).astype(f32)
+    q = (q / np.sqrt(tile.shape.head_dim)).astype(f32)
+    return bf16_values(bf16_bits(q)) if tile.shape.kv_dtype == "bf16" else q
+
+
+def tolerance(shape: HeadShape) -> float:
+    """How far a result may be from the formula: bf16 rounds each weight of a value by up to 2**-9 of it."""
+    return 5e-3 if shape.kv_dtype == "bf16" else 2e-6
 
 
 def attend(isa: Isa, tile: Tile, of: Head, chunk: int, visible: int) -> NDArray[np.float32]:
@@ -118,7 +138,7 @@ def tiles(isa: Isa, shape: HeadShape) -> list[Tile]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.parametrize("isa", VECTOR_ISAS)
+@pytest.mark.parametrize("isa", ISAS)
 def test_one_chunk(isa: Isa, shape: HeadShape) -> None:
     of = head(shape)
     for tile in tiles(isa, shape):
@@ -130,11 +150,11 @@ def test_one_chunk(isa: Isa, shape: HeadShape) -> None:
             ours, twin = (finish(which, tile, twin) for which in (isa, Isa.PLAIN))
             assert same_bits(ours, twin)
             limited = Head(*of[:3], of.keys[: 2 * CHUNK], of.values[: 2 * CHUNK])  # no key after the chunk's last
-            assert np.allclose(ours, softmax_of_values(tile, limited, CHUNK, visible), rtol=0, atol=2e-6)
+            assert np.allclose(ours, softmax_of_values(tile, limited, CHUNK, visible), rtol=0, atol=tolerance(shape))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-@pytest.mark.parametrize("isa", VECTOR_ISAS)
+@pytest.mark.parametrize("isa", ISAS)
 def test_chunks_merged_in_order(isa: Isa, shape: HeadShape) -> None:
     of = head(shape)
     for tile in tiles(isa, shape):
@@ -147,10 +167,10 @@ def test_chunks_merged_in_order(isa: Isa, shape: HeadShape) -> None:
         (ours, out), (twin, twin_out) = result
         assert same_bits(ours, twin)
         assert same_bits(out, twin_out)
-        assert np.allclose(out, softmax_of_values(tile, of, 0, 2 * CHUNK + 100), rtol=0, atol=2e-6)
+        assert np.allclose(out, softmax_of_values(tile, of, 0, 2 * CHUNK + 100), rtol=0, atol=tolerance(shape))
 
 
-@pytest.mark.parametrize("isa", VECTOR_ISAS)
+@pytest.mark.parametrize("isa", ISAS)
 def test_keys_that_a_row_may_not_see_do_not_matter(isa: Isa) -> None:
     # Unwritten slots hold anything finite; here numbers that would win every softmax.
     shape = HeadShape(3, 1, 64, "f16")
@@ -164,7 +184,18 @@ def test_keys_that_a_row_may_not_see_do_not_matter(isa: Isa) -> None:
     assert same_bits(used(tile, before), used(tile, attend(isa, tile, of, 0, visible)))
 
 
-@pytest.mark.parametrize("isa", VECTOR_ISAS)
+@pytest.mark.parametrize("isa", ISAS)
+def test_queries_are_rounded_to_bf16(isa: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = HeadShape(3, 1, 64, "bf16")
+    tile, of = tiles(isa, shape)[-1], head(shape)
+    rounded = attend(isa, tile, of, 0, CHUNK)
+    unrounded = queries(tile) * f32(1 + 2**-10)  # less than half a step of bf16
+    assert not same_bits(unrounded, queries(tile))
+    monkeypatch.setattr("tests.model.test_kernels_attention.queries", lambda _: unrounded)
+    assert same_bits(used(tile, rounded), used(tile, attend(isa, tile, of, 0, CHUNK)))
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("peak", [3e4, -3e4])
 def test_extreme_scores(isa: Isa, peak: float) -> None:
     # One key far above the others takes everything; one far below gets exactly nothing.
@@ -176,4 +207,4 @@ def test_extreme_scores(isa: Isa, peak: float) -> None:
     of.keys[3] = key
     ours, twin = (finish(which, tile, attend(which, tile, of, 0, 40)) for which in (isa, Isa.PLAIN))
     assert same_bits(ours, twin)
-    assert np.allclose(ours, softmax_of_values(tile, of, 0, 40), rtol=0, atol=2e-6)
+    assert np.allclose(ours, softmax_of_values(tile, of, 0, 40), rtol=0, atol=tolerance(shape))

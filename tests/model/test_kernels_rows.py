@@ -17,7 +17,17 @@ from kvledger.model.kernels.attention import BLOCK
 from kvledger.model.kernels.cpu import Isa
 from kvledger.model.kernels.panels import GROUP, aligned
 from kvledger.model.kernels.rows import HeadShape
-from tests.model.kernel_calls import VECTOR_ISAS, Calls, f32, f32_rows, int8_rows, quantised, same_bits
+from tests.model.kernel_calls import (
+    VECTOR_ISAS,
+    Calls,
+    bf16_bits,
+    bf16_values,
+    f32,
+    f32_rows,
+    int8_rows,
+    quantised,
+    same_bits,
+)
 
 EPS = 1e-5
 COLS = 96
@@ -169,6 +179,8 @@ class Rotation(NamedTuple):
 SHAPES = [
     (HeadShape(9, 3, 64, "f16"), False, False),
     (HeadShape(4, 4, 80, "int8"), True, False),
+    (HeadShape(6, 2, 80, "bf16"), False, False),
+    (HeadShape(4, 1, 16, "bf16"), True, True),
     (HeadShape(8, 2, 128, "f32"), False, True),
     (HeadShape(7, 1, 40, "f16"), True, True),
     (HeadShape(16, 1, 8, "int8"), False, True),
@@ -238,15 +250,21 @@ def test_rotate_by_the_formula(shape: HeadShape, bias: bool, qk_norm: bool) -> N
         if shape.kv_dtype == "int8":
             quants, scales = quantised(wide)
             assert same_bits(narrow, quants.astype(f32) * scales[:, None])
+        elif shape.kv_dtype == "bf16":
+            assert same_bits(narrow, bf16_values(bf16_bits(wide)))
         else:
             assert same_bits(narrow, wide.astype({"f16": np.float16, "f32": f32}[shape.kv_dtype]).astype(f32))
 
 
 def stored(shape: HeadShape, block: NDArray[np.uint8], slot: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Keys and values [kv_heads, head_dim] of one slot of a block."""
-    dtype = {"f16": np.float16, "f32": f32, "int8": np.int8}[shape.kv_dtype]
+    dtype = {"f16": np.float16, "bf16": np.uint16, "f32": f32, "int8": np.int8}[shape.kv_dtype]
     heads = block.reshape(shape.num_kv_heads, -1)
     value_at, scale_at = shape.value_offset(BLOCK), shape.scale_offset(BLOCK)
+    if shape.kv_dtype == "bf16":
+        pairs = heads[:, :value_at].view(dtype).reshape(len(heads), -1, BLOCK, 2)[:, :, slot]
+        rows = heads[:, value_at:scale_at].view(dtype).reshape(len(heads), -1, shape.head_dim, 2)[:, slot // 2]
+        return bf16_values(pairs.reshape(len(heads), -1)), bf16_values(rows[..., slot % 2])
     keys = heads[:, :value_at].view(dtype).reshape(-1, shape.head_dim, BLOCK)[:, :, slot].astype(f32)
     values = heads[:, value_at:scale_at].view(dtype).reshape(-1, BLOCK, shape.head_dim)[:, slot].astype(f32)
     if shape.kv_dtype == "int8":
@@ -279,6 +297,30 @@ def test_rounding_to_half_where_it_is_decided() -> None:
 def test_exp_is_right_to_two_units(x: float) -> None:
     exact = np.exp(np.float64(x))
     assert abs(float(plain_numbers.exp(f32(x))) - exact) <= 2 * 2.0**-23 * exact
+
+
+@given(st.floats(-41, 0, width=32))
+def test_short_exp_is_right_to_seventeen_bits(x: float) -> None:
+    exact = np.exp(np.float64(x))
+    assert abs(float(plain_numbers.exp_short(f32(x))) - exact) <= 2.0**-17 * exact
+
+
+def test_short_exp_has_ends() -> None:
+    assert plain_numbers.exp_short(f32(-41.01)) == 0
+    assert plain_numbers.exp_short(f32(-1e30)) == 0
+    assert plain_numbers.exp_short(f32(0)) == 1
+
+
+def test_rounding_to_bf16_where_it_is_decided() -> None:
+    # Every positive bf16, every tie between two, and the floats right beside each tie.
+    numbers = bf16_values(np.arange(0x7F80, dtype=np.uint16))
+    ties = numbers[:-1] + (numbers[1:] - numbers[:-1]) / 2
+    above = np.nextafter(ties, f32(np.inf))
+    for bits, (number, tie, over) in enumerate(zip(numbers[:-1], ties, above, strict=True)):
+        for sign, minus in ((1, 0), (-1, 0x8000)):
+            assert plain_numbers.float_to_bf16(f32(sign) * number) == bits | minus
+            assert plain_numbers.float_to_bf16(f32(sign) * tie) == bits + (bits & 1) | minus
+            assert plain_numbers.float_to_bf16(f32(sign) * over) == bits + 1 | minus
 
 
 def test_exp_has_ends() -> None:

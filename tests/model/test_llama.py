@@ -110,6 +110,7 @@ def test_float_weights_are_never_rounded(weights: Callable[[str], Weights]) -> N
 
 WAYS = [
     ("llama Q4_1", "fast", "f16"),
+    ("llama Q4_1", "fast", "bf16"),
     ("qwen2", "fast", "int8"),
     ("qwen3 Q4_1", "exact", "f32"),
     pytest.param(("llama Q8_0", "exact", "f16"), marks=pytest.mark.slow),
@@ -328,7 +329,7 @@ def test_sixteen_query_heads_per_kv_head(tmp_path: Path) -> None:
 def test_unknown_modes_and_dtypes_are_refused(weights: Callable[[str], Weights]) -> None:
     with pytest.raises(InvalidRequestError, match="fast, exact"):
         LlamaModel(weights("llama Q4_1"), mode="exakt")
-    with pytest.raises(InvalidRequestError, match="f16, f32, int8"):
+    with pytest.raises(InvalidRequestError, match="f16, bf16, f32, int8"):
         LlamaModel(weights("llama Q4_1"), kv_dtype="f8")
 
 

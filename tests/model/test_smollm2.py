@@ -95,7 +95,7 @@ def exact_perplexity(exact: LlamaModel, tokens: list[int]) -> float:
     return perplexity(exact, tokens)
 
 
-@pytest.mark.parametrize(("mode", "kv_dtype"), [("fast", "f16"), ("fast", "int8"), ("exact", "f16")])
+@pytest.mark.parametrize(("mode", "kv_dtype"), [("fast", "f16"), ("fast", "bf16"), ("fast", "int8"), ("exact", "f16")])
 def test_perplexity_stays(
     weights: Weights, tokens: list[int], exact_perplexity: float, mode: str, kv_dtype: str
 ) -> None:

@@ -11,7 +11,7 @@ from kvledger.bench.work import REGIMES, Work, prompts
 from kvledger.clock import Clock, SystemClock
 from kvledger.errors import ModelFileError
 from kvledger.model.batch import Run
-from kvledger.model.kv import KVPool
+from kvledger.model.kv import KVDtype, KVPool, default_dtype
 from kvledger.model.llama import LlamaModel
 from kvledger.model.weights import load
 
@@ -29,7 +29,7 @@ class EngineBench:
         path: Path,
         *,
         mode: str = "fast",
-        kv_dtype: str = "f16",
+        kv_dtype: KVDtype | None = None,
         threads: int | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -40,6 +40,7 @@ class EngineBench:
                 f"{path} is made for {weights.config.context_length} tokens and the benchmark needs {needed}:"
                 " measure a model with a longer context."
             )
+        kv_dtype = kv_dtype or default_dtype(weights.config, mode)
         self.model = LlamaModel(weights, mode=mode, kv_dtype=kv_dtype, threads=threads, context=needed)
         num_blocks = max(work.batch * _blocks(work.num_positions) for work in REGIMES)
         self.pool = KVPool(weights.config, num_blocks, dtype=kv_dtype)

@@ -24,7 +24,10 @@ def engine(
     mode: Annotated[
         Literal["fast", "exact"], typer.Option(help="Compute with int8 activations, or with float32.")
     ] = "fast",
-    kv_dtype: Annotated[Literal["f16", "f32", "int8"], typer.Option(help="How KV is stored.")] = "f16",
+    kv_dtype: Annotated[
+        Literal["f16", "bf16", "f32", "int8"] | None,
+        typer.Option(help="How KV is stored.  [default: f16; bf16 if the processor has AMX and the mode is fast]"),
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that compute.  [default: all cores]")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Times that everything is measured; medians are shown.")] = 5,
     json_to: Annotated[

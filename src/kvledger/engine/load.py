@@ -21,7 +21,7 @@ from kvledger.clock import Clock, SystemClock
 from kvledger.engine.engine import Engine
 from kvledger.engine.request import demand
 from kvledger.errors import InvalidRequestError
-from kvledger.model.kv import KVPool, bytes_per_block
+from kvledger.model.kv import KVDtype, KVPool, bytes_per_block, default_dtype
 from kvledger.model.llama import LlamaModel
 from kvledger.model.store import resolve
 from kvledger.model.weights import load
@@ -36,7 +36,8 @@ GIB = 1 << 30
 class EngineSettings:
     """What to load and how much of the machine to use.
 
-    `model` is a known name or a path. `mode` "fast" computes with int8 activations, "exact" with float32.
+    `model` is a known name or a path. `mode` "fast" computes with int8 activations, "exact" with float32. `kv_dtype` is
+    how KV is stored; None: `default_dtype`.
     `kv_memory` is the size of the KV pool in bytes; the system hands it out as it fills. `threads` None takes every
     core this process may use. `context_length` lowers the model's own limit, None keeps it. `step_tokens` bounds the
     work of one step, and with it how long a running answer waits for the next token while somebody's prompt is read.
@@ -48,7 +49,7 @@ class EngineSettings:
 
     model: str = "smollm2"
     mode: Literal["fast", "exact"] = "fast"
-    kv_dtype: Literal["f16", "f32", "int8"] = "f16"
+    kv_dtype: KVDtype | None = None
     kv_memory: int = GIB
     threads: int | None = None
     context_length: int | None = None
@@ -102,7 +103,8 @@ def load_engine(
     """
     clock = clock or SystemClock()
     weights = load(resolve(settings.model))
-    block_bytes = bytes_per_block(weights.config, settings.kv_dtype)
+    kv_dtype = settings.kv_dtype or default_dtype(weights.config, settings.mode)
+    block_bytes = bytes_per_block(weights.config, kv_dtype)
     num_blocks = settings.kv_memory // block_bytes
     if num_blocks < 1:
         raise InvalidRequestError(
@@ -127,7 +129,7 @@ def load_engine(
         tokenizer=fields_digest("text", tokenizer=tokenizer.fingerprint, template=tokenizer.chat_template or "").hex(),
         adapter="",
         layout=(
-            f"{settings.kv_dtype} in blocks of {KVPool.block_size}, computed in {settings.mode} mode"
+            f"{kv_dtype} in blocks of {KVPool.block_size}, computed in {settings.mode} mode"
             f" by kvledger {__version__}"
         ),
         tenant="",
@@ -135,7 +137,7 @@ def load_engine(
     model = LlamaModel(
         weights,
         mode=settings.mode,
-        kv_dtype=settings.kv_dtype,
+        kv_dtype=kv_dtype,
         threads=settings.threads,
         context=settings.context_length,
         progress=progress,
@@ -144,7 +146,7 @@ def load_engine(
     if tokenizer.chat_template is not None:
         template = ChatTemplate(tokenizer.chat_template, tokenizer, clock=clock, limit=model.context - 1)
     answers = Answers()
-    pool = KVPool(weights.config, num_blocks, settings.kv_dtype)
+    pool = KVPool(weights.config, num_blocks, kv_dtype)
     cache = PromptCache(
         num_blocks,
         block_size=KVPool.block_size,

@@ -8,6 +8,8 @@ registers get their shapes by `emit_begin`, once per thread and step, and are gi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from llvmlite import ir
 
 from kvledger.model.kernels.activations import TOKENS
@@ -30,14 +32,19 @@ _SHAPES = ((GROUP // 4, 64), *(shape for size in SIZES for shape in ((size, GROU
 
 def emit_begin(e: Emit, _: list[Value]) -> None:
     """begin(): give this thread's tile registers their shapes."""
+    emit_shapes(e, _SHAPES)
+
+
+def emit_shapes(e: Emit, shapes: Sequence[tuple[int, int]]) -> None:
+    """Give tile registers 0, 1, ... these (rows, bytes of a row); all become zero."""
     config = [0] * 64
     config[0] = 1
-    for tile, (rows, columns) in enumerate(_SHAPES):
+    for tile, (rows, columns) in enumerate(shapes):
         config[16 + 2 * tile] = columns
         config[48 + tile] = rows
-    space = _space(e, 64)
-    e.store(ir.Constant(_BYTES, config), space)
-    e.call("llvm.x86.ldtilecfg", VOID, [_pointer(e, space)])
+    at = space(e, 64)
+    e.store(ir.Constant(_BYTES, config), at)
+    e.call("llvm.x86.ldtilecfg", VOID, [_pointer(e, at)])
 
 
 def emit_end(e: Emit, _: list[Value]) -> None:
@@ -68,18 +75,38 @@ def emit_unpacked(e: Emit, format_: PanelFormat, quants: Value, groups: Value, t
 
 def emit_dots_space(e: Emit) -> Value:
     """Room for the sums of `SPACES` groups: 16 tokens x 16 int32 each."""
-    return _space(e, SPACES * DOTS_BYTES)
+    return space(e, SPACES * DOTS_BYTES)
 
 
 def emit_dots(e: Emit, size: int, weights: Value, tokens: Value, dots: Value) -> None:
     """Write the dot products of one group with `size` tokens to `dots`, one token every 64 bytes."""
     first = 1 + 2 * SIZES.index(size)
-    quants, rows, sums = (_tile(number) for number in (0, first, first + 1))
-    e.call("llvm.x86.tilezero", VOID, [sums])
-    e.call("llvm.x86.tileloadd64", VOID, [rows, _pointer(e, tokens), e.i64(GROUP)])
-    e.call("llvm.x86.tileloadd64", VOID, [quants, _pointer(e, weights), e.i64(64)])
-    e.call("llvm.x86.tdpbssd", VOID, [sums, rows, quants])
-    e.call("llvm.x86.tilestored64", VOID, [sums, _pointer(e, dots), e.i64(64)])
+    quants, rows, sums = 0, first, first + 1
+    zero(e, sums)
+    load(e, rows, tokens, GROUP)
+    load(e, quants, weights, 64)
+    e.call("llvm.x86.tdpbssd", VOID, [_tile(sums), _tile(rows), _tile(quants)])
+    store(e, sums, dots, 64)
+
+
+def zero(e: Emit, tile: int) -> None:
+    """All of a tile register becomes 0."""
+    e.call("llvm.x86.tilezero", VOID, [_tile(tile)])
+
+
+def load(e: Emit, tile: int, address: Value, stride: int) -> None:
+    """Read a tile register, whose rows lie `stride` bytes apart."""
+    e.call("llvm.x86.tileloadd64", VOID, [_tile(tile), _pointer(e, address), e.i64(stride)])
+
+
+def store(e: Emit, tile: int, address: Value, stride: int) -> None:
+    """Write a tile register, rows `stride` bytes apart."""
+    e.call("llvm.x86.tilestored64", VOID, [_tile(tile), _pointer(e, address), e.i64(stride)])
+
+
+def multiply_bf16(e: Emit, sums: int, rows: int, columns: int) -> None:
+    """sums (f32) += rows x columns, both of pairs of bf16 (TDPBF16PS)."""
+    e.call("llvm.x86.tdpbf16ps", VOID, [_tile(sums), _tile(rows), _tile(columns)])
 
 
 def _tile(number: int) -> Value:
@@ -90,7 +117,7 @@ def _pointer(e: Emit, address: Value) -> Value:
     return e.b.inttoptr(address, I8.as_pointer())
 
 
-def _space(e: Emit, size: int) -> Value:
+def space(e: Emit, size: int) -> Value:
     """`size` bytes of stack on a 64-byte boundary."""
     with e.b.goto_entry_block():
         slot = e.b.alloca(ir.ArrayType(I8, size))

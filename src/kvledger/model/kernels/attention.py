@@ -12,6 +12,7 @@ A *partial* is float32 [rows][head_dim] unnormalised output, then 16 row maxima,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -36,12 +37,15 @@ def partial_bytes(head_dim: int, rows: int = MAX_ROWS) -> int:
 
 def score_bytes(rows: int = MAX_ROWS) -> int:
     """Bytes of scratch that one chunk needs: a score per row and key, and room for one block read ahead."""
-    return 4 * rows * (CHUNK + BLOCK)
+    return rows * row_stride()
 
 
 def tile_tokens(shape: HeadShape, isa: Isa) -> tuple[int, ...]:
     """Tile heights in tokens, largest first, that suit the registers; a tile has `group` query rows per token."""
-    most = {Isa.AVX2: 6, Isa.AVX512: 12, Isa.AMX: 12, Isa.PLAIN: 4}[isa]
+    if shape.kv_dtype == "bf16":
+        most = {Isa.AVX2: 3, Isa.AVX512: 12, Isa.AMX: 16, Isa.PLAIN: 4}[isa]
+    else:
+        most = {Isa.AVX2: 6, Isa.AVX512: 12, Isa.AMX: 12, Isa.PLAIN: 4}[isa]
     return tuple(n for n in (8, 4, 2, 1) if n == 1 or n * shape.group <= most)
 
 
@@ -65,17 +69,28 @@ def emit_attend(e: Emit, tile: Tile, args: list[Value]) -> None:
     more, but never more than the chunk holds).
     """
     q, kv, block_stride, table, visible, scores, partial = args
-    last = e.b.add(visible, e.i64(tile.tokens - 1))
-    last = e.b.select(e.b.icmp_signed("<", last, e.i64(CHUNK)), last, e.i64(CHUNK))
-    num_blocks = e.b.sdiv(e.b.add(last, e.i64(BLOCK - 1)), e.i64(BLOCK))
-    blocks = _Blocks(e, tile.shape, kv, block_stride, table)
+    num_blocks = last_block(e, tile, visible)
+    blocks = Blocks(e, tile.shape, kv, block_stride, table)
     _emit_scores(e, tile, q, blocks, num_blocks, scores)
-    _emit_softmax(e, tile, blocks, num_blocks, visible, scores, partial)
+
+    def store_weights(r: int, block: Value, weights: Value) -> None:
+        if tile.shape.kv_dtype == "int8":
+            weights = e.b.fmul(weights, blocks.scales(blocks.address(block), 1))
+        e.store(weights, e.at(row_address(e, scores, r), e.times(block, 4 * BLOCK)))
+
+    emit_softmax(e, tile, num_blocks, visible, scores, partial, e.exp, store_weights)
     _emit_values(e, tile, blocks, num_blocks, scores, partial)
 
 
+def last_block(e: Emit, tile: Tile, visible: Value) -> Value:
+    """How many blocks of the chunk the last token of the tile sees."""
+    last = e.b.add(visible, e.i64(tile.tokens - 1))
+    last = e.b.select(e.b.icmp_signed("<", last, e.i64(CHUNK)), last, e.i64(CHUNK))
+    return e.b.sdiv(e.b.add(last, e.i64(BLOCK - 1)), e.i64(BLOCK))
+
+
 @dataclass(frozen=True)
-class _Blocks:
+class Blocks:
     """Addresses of the blocks that a table names."""
 
     e: Emit
@@ -92,11 +107,16 @@ class _Blocks:
         return self.e.load(self.e.at(address, self.shape.scale_offset(BLOCK) + which * 4 * BLOCK), KEYS)
 
 
-def _row(scores: Value, e: Emit, row: int) -> Value:
-    return e.at(scores, row * 4 * (CHUNK + BLOCK))
+def row_stride() -> int:
+    """Bytes from one row's scores to the next row's."""
+    return 4 * (CHUNK + BLOCK)
 
 
-def _emit_scores(e: Emit, tile: Tile, q: Value, blocks: _Blocks, num_blocks: Value, scores: Value) -> None:
+def row_address(e: Emit, scores: Value, row: int) -> Value:
+    return e.at(scores, row * row_stride())
+
+
+def _emit_scores(e: Emit, tile: Tile, q: Value, blocks: Blocks, num_blocks: Value, scores: Value) -> None:
     shape, rows = tile.shape, range(tile.rows)
     element = shape.element_bytes
     # Few rows leave the multipliers waiting for one another, so two blocks go at once; the second may be one too many.
@@ -128,18 +148,29 @@ def _emit_scores(e: Emit, tile: Tile, q: Value, blocks: _Blocks, num_blocks: Val
                 score = e.get(sums[r][i])
                 if factor is not None:
                     score = e.b.fmul(score, factor)
-                e.store(score, e.at(_row(scores, e, r), e.times(first, 4 * BLOCK), i * 4 * BLOCK))
+                e.store(score, e.at(row_address(e, scores, r), e.times(first, 4 * BLOCK), i * 4 * BLOCK))
 
 
-def _emit_softmax(
-    e: Emit, tile: Tile, blocks: _Blocks, num_blocks: Value, visible: Value, scores: Value, partial: Value
+def emit_softmax(
+    e: Emit,
+    tile: Tile,
+    num_blocks: Value,
+    visible: Value,
+    scores: Value,
+    partial: Value,
+    exp: Callable[[Value], Value],
+    store_weights: Callable[[int, Value, Value], None],
 ) -> None:
-    """Scores become exp(score - row maximum), exactly 0 for keys a row may not see; its maximum and sum are stored."""
+    """Scores become weights exp(score - row maximum), exactly 0 for keys a row may not see.
+
+    `store_weights(row, block, weights)` puts a block's weights where its scores were, or before them. The row's maximum
+    and sum go to `partial`.
+    """
     open_blocks = e.b.sdiv(visible, e.i64(BLOCK))
     lanes = ir.Constant(vec(I32, BLOCK), list(range(BLOCK)))
     rows_end = tile.rows * tile.shape.head_dim * 4
     for r in range(tile.rows):
-        row = _row(scores, e, r)
+        row = row_address(e, scores, r)
         limit = e.splat(e.b.trunc(e.b.add(visible, e.i64(r // tile.shape.group)), I32), BLOCK)
 
         def seen(block: Value, limit: Value = limit) -> Value:
@@ -157,18 +188,16 @@ def _emit_softmax(
         for first, last in ((e.i64(0), open_blocks), (open_blocks, num_blocks)):
             with e.loop(last, first) as i:
                 at = e.at(row, e.times(i, 4 * BLOCK))
-                weight = e.exp(e.b.fsub(e.load(at, KEYS), e.splat(peak, BLOCK)))
+                weight = exp(e.b.fsub(e.load(at, KEYS), e.splat(peak, BLOCK)))
                 if first is open_blocks:
                     weight = e.b.select(seen(i), weight, e.const(KEYS, 0.0))
                 e.set(sums, e.b.fadd(e.get(sums), weight))
-                if tile.shape.kv_dtype == "int8":
-                    weight = e.b.fmul(weight, blocks.scales(blocks.address(i), 1))
-                e.store(weight, at)
+                store_weights(r, i, weight)
         e.store(peak, e.at(partial, rows_end + 4 * r))
         e.store(e.reduce(e.get(sums), e.b.fadd), e.at(partial, rows_end + 4 * (MAX_ROWS + r)))
 
 
-def _emit_values(e: Emit, tile: Tile, blocks: _Blocks, num_blocks: Value, scores: Value, partial: Value) -> None:
+def _emit_values(e: Emit, tile: Tile, blocks: Blocks, num_blocks: Value, scores: Value, partial: Value) -> None:
     """The weighted sum of values, key by key in order; as many column groups at once as the registers hold."""
     shape, rows = tile.shape, range(tile.rows)
     element = shape.element_bytes
@@ -189,7 +218,7 @@ def _emit_values(e: Emit, tile: Tile, blocks: _Blocks, num_blocks: Value, scores
                     ]
                     for r in rows:
                         key_at = e.at(e.times(i, 4 * BLOCK), e.times(outer, 4 * step), 4 * inner)
-                        weight = e.load(e.at(_row(scores, e, r), key_at), F32)
+                        weight = e.load(e.at(row_address(e, scores, r), key_at), F32)
                         for c, (_, width) in enumerate(columns):
                             e.set(sums[r][c], e.fma(e.splat(weight, width), loaded[c], e.get(sums[r][c])))
         for r in rows:

@@ -21,7 +21,7 @@ class Isa(Enum):
     AVX512 = "avx512"
     """AVX-512 with byte dot products (VNNI)."""
     AMX = "amx"
-    """AVX-512 as above, and int8 tile multiplication for many tokens at once."""
+    """AVX-512 as above, and tile multiplication: int8 for many tokens at once, bf16 for attention."""
 
 
 @cache
@@ -37,7 +37,7 @@ def best_isa() -> Isa:
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return Isa.PLAIN
     if {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "f16c"} <= have:
-        if {"amx-tile", "amx-int8"} <= have and _amx_permitted():
+        if {"amx-tile", "amx-int8", "amx-bf16"} <= have and _amx_permitted():
             return Isa.AMX
         return Isa.AVX512
     if {"avx2", "fma", "f16c"} <= have:

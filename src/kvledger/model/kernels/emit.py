@@ -47,6 +47,10 @@ class Emit:
             return ir.Constant(type_, [ir.Constant(type_.element, value)] * type_.count)
         return ir.Constant(type_, value)
 
+    def zero(self, type_: ir.Type) -> Value:
+        """0.0 in every lane of `type_`."""
+        return self.const(type_, 0.0)
+
     def const_bytes(self, value: int, count: int = 64) -> Value:
         """`count` bytes of `value`."""
         return ir.Constant(vec(I8, count), [value] * count)
@@ -129,6 +133,17 @@ class Emit:
     def unary(self, name: str, a: Value) -> Value:
         return self.call(f"llvm.{name}.{_suffix(a.type)}", a.type, [a])
 
+    def bf16_bits(self, values: Value) -> Value:
+        """f32 rounded to bf16, to the even one of two, as i32 whose lower half is 0. Not for NaN."""
+        words = vec(I32, values.type.count)
+        bits = self.b.bitcast(values, words)
+        odd = self.b.and_(self.b.lshr(bits, self.const(words, 16)), self.const(words, 1))
+        return self.b.and_(self.b.add(self.b.add(bits, odd), self.const(words, 0x7FFF)), self.const(words, -(1 << 16)))
+
+    def high_halves(self, words: Value) -> Value:
+        """The upper 16 bits of every i32."""
+        return self.b.trunc(self.b.lshr(words, self.const(words.type, 16)), vec(I16, words.type.count))
+
     def maximum(self, a: Value, b: Value) -> Value:
         return self.b.select(self.b.fcmp_ordered(">", a, b), a, b)
 
@@ -154,6 +169,26 @@ class Emit:
         exponent = self.b.shl(self.b.add(self.b.fptosi(z, ints), self.const(ints, 127)), self.const(ints, 23))
         y = self.b.fmul(y, self.b.bitcast(exponent, x.type))
         return self.b.select(self.b.fcmp_ordered("<", x, k(-87.0)), k(0.0), y)
+
+    def exp_short(self, x: Value) -> Value:
+        """e**x for f32 vectors of numbers up to 0, to 2**-17 of it; exactly 0 below `SHORT_EXP_LEAST`.
+
+        2**(x / ln 2) by the nearest whole power and a polynomial of degree 4, fitted for the least relative error.
+        """
+
+        def k(value: float) -> Value:
+            return self.const(x.type, value)
+
+        ints = vec(I32, x.type.count)
+        power = self.maximum(self.b.fmul(x, k(1.44269504088896341)), k(SHORT_EXP_LEAST_POWER))
+        whole = self.unary("rint", power)
+        rest = self.b.fsub(power, whole)
+        p = k(SHORT_EXP_FIRST)
+        for coefficient in SHORT_EXP_COEFFICIENTS:
+            p = self.fma(p, rest, k(coefficient))
+        bits = self.b.add(self.b.bitcast(p, ints), self.b.shl(self.b.fptosi(whole, ints), self.const(ints, 23)))
+        below = self.b.fcmp_ordered("<", x, k(SHORT_EXP_LEAST))
+        return self.b.select(below, k(0.0), self.b.bitcast(bits, x.type))
 
     def reduce(self, x: Value, combine: Callable[[Value, Value], Value]) -> Value:
         """All lanes of `x` combined by halving: lane i with lane i + n/2, and so on."""
@@ -226,6 +261,10 @@ class Emit:
         return [ir.Constant(I32, v) for v in values]
 
 
+SHORT_EXP_LEAST = -41.0
+SHORT_EXP_LEAST_POWER = -60.0
+SHORT_EXP_FIRST = 9.582853142957076e-3
+SHORT_EXP_COEFFICIENTS = (5.590642673103278e-2, 2.4024098622745266e-1, 6.931241931537918e-1, 1.0)
 EXP_COEFFICIENTS = (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
 
 

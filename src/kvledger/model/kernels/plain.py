@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvledger.model.kernels import plain_attention, plain_linear, plain_rows
+from kvledger.model.kernels import plain_attention, plain_linear, plain_pairs, plain_rows
 from kvledger.model.kernels.attention import Tile
 from kvledger.model.kernels.cpu import Isa
 from kvledger.model.kernels.panels import PanelFormat
@@ -39,7 +39,7 @@ class PlainKernels:
         return plain_rows.rotate(shape, eps, bias, qk_norm)
 
     def attend(self, tile: Tile) -> int:
-        return plain_attention.attend(tile)
+        return plain_pairs.attend(tile) if tile.shape.kv_dtype == "bf16" else plain_attention.attend(tile)
 
     def merge(self, tile: Tile) -> int:
         return plain_attention.merge(tile)

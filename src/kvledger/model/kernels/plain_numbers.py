@@ -9,7 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvledger.model.kernels.emit import EXP_COEFFICIENTS
+from kvledger.model.kernels.emit import (
+    EXP_COEFFICIENTS,
+    SHORT_EXP_COEFFICIENTS,
+    SHORT_EXP_FIRST,
+    SHORT_EXP_LEAST,
+    SHORT_EXP_LEAST_POWER,
+)
 from kvledger.model.kernels.intrinsics import bits_of, float_of, fma, peek_f32, peek_i8, peek_u16, poke_f32, poke_u16
 from kvledger.model.kernels.jit import kept
 
@@ -20,6 +26,8 @@ ZERO, ONE = f32(0.0), f32(1.0)
 _EXP_MOST, _EXP_LEAST = f32(88.0), f32(-87.0)
 _LOG2_E, _LN2_HIGH, _LN2_LOW = f32(1.44269504088896341), f32(-0.693359375), f32(2.12194440e-4)
 _EXP_FIRST, _EXP_REST = f32(1.9875691500e-4), tuple(f32(c) for c in EXP_COEFFICIENTS)
+_SHORT_LEAST, _SHORT_LEAST_POWER = f32(SHORT_EXP_LEAST), f32(SHORT_EXP_LEAST_POWER)
+_SHORT_FIRST, _SHORT_REST = f32(SHORT_EXP_FIRST), tuple(f32(c) for c in SHORT_EXP_COEFFICIENTS)
 _HALF_STEP = f32(2.0**-24)  # from one subnormal half to the next
 _HALF_STEPS = f32(2.0**24)
 
@@ -50,6 +58,19 @@ def float_to_half(value: np.float32) -> int:
 
 
 @kept
+def float_to_bf16(value: np.float32) -> int:
+    """The 16 bits of the nearest bf16, of the even one of two. Not for NaN."""
+    bits = bits_of(value)
+    return (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFFFFFF) >> 16
+
+
+@kept
+def bf16_to_float(bits: int) -> np.float32:
+    """The value of 16 bits of bf16; exact."""
+    return float_of(bits << 16)
+
+
+@kept
 def peek_number(address: int, index: int, size: int) -> np.float32:
     """Number `index` of those at `address`: float32, float16 or int8 by their `size` in bytes."""
     if size == 4:
@@ -69,6 +90,11 @@ def poke_float(address: int, index: int, size: int, value: np.float32) -> None:
 
 
 @kept
+def maximum(a: np.float32, b: np.float32) -> np.float32:
+    return a if a > b else b
+
+
+@kept
 def exp(x: np.float32) -> np.float32:
     """e**x, step by step as `Emit.exp`."""
     if x < _EXP_LEAST:
@@ -83,8 +109,16 @@ def exp(x: np.float32) -> np.float32:
 
 
 @kept
-def maximum(a: np.float32, b: np.float32) -> np.float32:
-    return a if a > b else b
+def exp_short(x: np.float32) -> np.float32:
+    """e**x for numbers up to 0, step by step as `Emit.exp_short`."""
+    if x < _SHORT_LEAST:
+        return ZERO
+    power = maximum(x * _LOG2_E, _SHORT_LEAST_POWER)
+    whole = np.rint(power)
+    p, rest = _SHORT_FIRST, power - whole
+    for coefficient in _SHORT_REST:
+        p = fma(p, rest, coefficient)
+    return float_of(bits_of(p) + (int(whole) << 23))
 
 
 @kept

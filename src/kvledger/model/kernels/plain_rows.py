@@ -7,11 +7,11 @@ from functools import cache
 import numpy as np
 
 from kvledger.model.kernels.attention import BLOCK
-from kvledger.model.kernels.intrinsics import fma, peek_f32, peek_i8, poke_f32, poke_i8
+from kvledger.model.kernels.intrinsics import fma, peek_f32, peek_i8, poke_f32, poke_i8, poke_u16
 from kvledger.model.kernels.jit import kept, kept_address
 from kvledger.model.kernels.panels import GROUP
 from kvledger.model.kernels.plain_activations import STEP, group_facts, inverse_of, peak_of, quant_group, store_group
-from kvledger.model.kernels.plain_numbers import ONE, Values, exp, f32, poke_float, sum_lanes
+from kvledger.model.kernels.plain_numbers import ONE, Values, exp, f32, float_to_bf16, poke_float, sum_lanes
 from kvledger.model.kernels.rows import LANES, HeadShape, lanes_of
 
 _GROUP_BYTES = 4 * GROUP
@@ -91,6 +91,7 @@ def rotate(shape: HeadShape, eps: float, bias: bool, qk_norm: bool) -> int:
         offset(BLOCK) for offset in (shape.head_bytes, shape.value_offset, shape.scale_offset)
     )
     q_scale, epsilon, lanes = f32(dim**-0.5), f32(eps), lanes_of(dim)
+    in_pairs = shape.kv_dtype == "bf16"
 
     def rotate(
         row: int, k_row: int, v_row: int, angles: int, q_out: int, q_stride: int, kv: int, slot: int,
@@ -110,9 +111,14 @@ def rotate(shape: HeadShape, eps: float, bias: bool, qk_norm: bool) -> int:
             block = kv + head * head_bytes
             k_scale, v_scale = block + scale_offset + 4 * slot, block + scale_offset + 4 * (BLOCK + slot)
             key = _rotated(k_row + 4 * dim * head, dim, angles, k_norm if qk_norm else 0, lanes, epsilon)
-            _store_head(key, block, slot, BLOCK, size, k_scale)
             value = _peek_values(v_row + 4 * dim * head, dim)
-            _store_head(value, block + value_offset, slot * dim, 1, size, v_scale)
+            if in_pairs:
+                for d in range(dim):
+                    poke_u16(block + 4 * (d // 2 * BLOCK + slot) + 2 * (d % 2), float_to_bf16(key[d]))
+                    poke_u16(block + value_offset + 4 * (slot // 2 * dim + d) + 2 * (slot % 2), float_to_bf16(value[d]))
+            else:
+                _store_head(key, block, slot, BLOCK, size, k_scale)
+                _store_head(value, block + value_offset, slot * dim, 1, size, v_scale)
 
     return kept_address(rotate)
 

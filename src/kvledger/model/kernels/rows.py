@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from kvledger.model.kernels.activations import Row
-from kvledger.model.kernels.emit import F16, F32, I8, I32, Emit, Value, vec
+from kvledger.model.kernels.emit import F16, F32, I8, I16, I32, Emit, Value, vec
 from kvledger.model.kernels.panels import GROUP
 
 LANES = 16
@@ -130,11 +130,11 @@ class HeadShape:
     @property
     def stored(self) -> ir.Type:
         """The IR type of one stored key or value element."""
-        return {"f32": F32, "f16": F16, "int8": I8}[self.kv_dtype]
+        return {"f32": F32, "f16": F16, "bf16": I16, "int8": I8}[self.kv_dtype]
 
     @property
     def element_bytes(self) -> int:
-        return {"f32": 4, "f16": 2, "int8": 1}[self.kv_dtype]
+        return {"f32": 4, "f16": 2, "bf16": 2, "int8": 1}[self.kv_dtype]
 
     def value_offset(self, block_size: int) -> int:
         """Bytes from a head's keys in a block to its values."""
@@ -224,6 +224,15 @@ class _KVBlock:
     def store_key(self, head: Value, pieces: list[tuple[int, Value]]) -> None:
         e, element = self.e, self.shape.element_bytes
         base = e.at(self.kv, e.times(head, self.shape.head_bytes(self.block_size)))
+        if self.shape.kv_dtype == "bf16":
+            column = e.at(base, e.times(self.slot, 4))
+            for at, values in pieces:
+                count = values.type.count // 2
+                pairs = e.b.bitcast(e.high_halves(e.bf16_bits(values)), vec(I32, count))
+                for i in range(count):
+                    pair = e.b.extract_element(pairs, ir.Constant(I32, i))
+                    e.store(pair, e.at(column, (at // 2 + i) * 4 * self.block_size))
+            return
         column = e.at(base, e.times(self.slot, element))
         for at, values in self._narrowed(base, 0, pieces):
             for lane in range(values.type.count):
@@ -233,7 +242,17 @@ class _KVBlock:
     def store_value(self, head: Value, pieces: list[tuple[int, Value]]) -> None:
         e, element = self.e, self.shape.element_bytes
         base = e.at(self.kv, e.times(head, self.shape.head_bytes(self.block_size)))
-        row = e.at(base, self.shape.value_offset(self.block_size), e.times(self.slot, self.shape.head_dim * element))
+        values_at = e.at(base, self.shape.value_offset(self.block_size))
+        if self.shape.kv_dtype == "bf16":
+            pair, odd = e.b.lshr(self.slot, e.i64(1)), e.b.and_(self.slot, e.i64(1))
+            row = e.at(values_at, e.times(pair, 4 * self.shape.head_dim), e.times(odd, 2))
+            for at, values in pieces:
+                halves = e.high_halves(e.bf16_bits(values))
+                for lane in range(values.type.count):
+                    number = e.b.extract_element(halves, ir.Constant(I32, lane))
+                    e.store(number, e.at(row, 4 * (at + lane)))
+            return
+        row = e.at(values_at, e.times(self.slot, self.shape.head_dim * element))
         for at, values in self._narrowed(base, 1, pieces):
             e.store(values, e.at(row, at * element))
 

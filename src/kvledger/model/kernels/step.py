@@ -277,6 +277,8 @@ def _layer(batch, layer, thread, threads, arrivals, epoch, scratch):
         if i >= len(batch.units) * model.kv_heads:
             break
         _attend(batch, layer, i // model.kv_heads, i % model.kv_heads, scratch)
+    if model.begin:
+        call(model.begin, ())  # attention on bf16 gives the tile registers other shapes
     epoch = _barrier(model, arrivals, threads, epoch)
 
     if len(batch.merges):

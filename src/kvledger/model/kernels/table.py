@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvledger.model.kernels import amx, attention, linear, rows
+from kvledger.model.kernels import amx, attention, attention_pairs, linear, rows
 from kvledger.model.kernels.attention import BLOCK, Tile
 from kvledger.model.kernels.cpu import Isa
 from kvledger.model.kernels.emit import Emit, Value
@@ -45,7 +45,8 @@ class KernelTable:
         return self._get(name, 11, lambda e, args: rows.emit_rotate(e, shape, BLOCK, eps, bias, qk_norm, args))
 
     def attend(self, tile: Tile) -> int:
-        return self._get(f"attend_{_tile(tile)}", 7, lambda e, args: attention.emit_attend(e, tile, args))
+        arithmetic = attention_pairs if tile.shape.kv_dtype == "bf16" else attention
+        return self._get(f"attend_{_tile(tile)}", 7, lambda e, args: arithmetic.emit_attend(e, tile, args))
 
     def merge(self, tile: Tile) -> int:
         return self._get(f"merge_{_tile(tile)}", 2, lambda e, args: attention.emit_merge(e, tile, args))
