@@ -7,7 +7,7 @@ A chunk is always the same 256 positions (`CHUNK`), whatever is in the batch. Ea
 partial results are merged in order of position; so a decode step, which computes chunks side by side, a prompt chunk,
 which computes them one after another, and a prompt computed whole give the same bits.
 
-A *partial* is float32 [rows][head_dim] unnormalised output, then 16 row maxima, then 16 row sums.
+A *partial* is float32 [rows][head_dim] unnormalised output, then 32 row maxima, then 32 row sums.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kvledger.model.kernels.rows import HeadShape
 
 BLOCK = 16
 CHUNK = 256
-MAX_ROWS = 16
+MAX_ROWS = 32
 HEAD_UNIT = 4
 """Head sizes are multiples of it."""
 KEYS = vec(F32, BLOCK)
@@ -43,7 +43,7 @@ def score_bytes(rows: int = MAX_ROWS) -> int:
 def tile_tokens(shape: HeadShape, isa: Isa) -> tuple[int, ...]:
     """Tile heights in tokens, largest first, that suit the registers; a tile has `group` query rows per token."""
     if shape.kv_dtype == "bf16":
-        most = {Isa.AVX2: 3, Isa.AVX512: 12, Isa.AMX: 16, Isa.PLAIN: 4}[isa]
+        most = {Isa.AVX2: 3, Isa.AVX512: 12, Isa.AMX: MAX_ROWS, Isa.PLAIN: 4}[isa]
     else:
         most = {Isa.AVX2: 6, Isa.AVX512: 12, Isa.AMX: 12, Isa.PLAIN: 4}[isa]
     return tuple(n for n in (8, 4, 2, 1) if n == 1 or n * shape.group <= most)
@@ -166,33 +166,37 @@ def emit_softmax(
     `store_weights(row, block, weights)` puts a block's weights where its scores were, or before them. The row's maximum
     and sum go to `partial`.
     """
+    rows = range(tile.rows)
     open_blocks = e.b.sdiv(visible, e.i64(BLOCK))
     lanes = ir.Constant(vec(I32, BLOCK), list(range(BLOCK)))
     rows_end = tile.rows * tile.shape.head_dim * 4
-    for r in range(tile.rows):
-        row = row_address(e, scores, r)
+
+    def score(r: int, block: Value) -> Value:
+        return e.load(e.at(row_address(e, scores, r), e.times(block, 4 * BLOCK)), KEYS)
+
+    def seen(r: int, block: Value) -> Value:
         limit = e.splat(e.b.trunc(e.b.add(visible, e.i64(r // tile.shape.group)), I32), BLOCK)
+        key = e.b.add(lanes, e.splat(e.b.trunc(e.times(block, BLOCK), I32), BLOCK))
+        return e.b.icmp_signed("<", key, limit)
 
-        def seen(block: Value, limit: Value = limit) -> Value:
-            key = e.b.add(lanes, e.splat(e.b.trunc(e.times(block, BLOCK), I32), BLOCK))
-            return e.b.icmp_signed("<", key, limit)
-
-        peaks = e.variable(e.const(KEYS, HIDDEN))
-        with e.loop(open_blocks) as i:
-            e.set(peaks, e.maximum(e.load(e.at(row, e.times(i, 4 * BLOCK)), KEYS), e.get(peaks)))
-        with e.loop(num_blocks, open_blocks) as i:
-            score = e.b.select(seen(i), e.load(e.at(row, e.times(i, 4 * BLOCK)), KEYS), e.const(KEYS, HIDDEN))
-            e.set(peaks, e.maximum(score, e.get(peaks)))
-        peak = e.reduce(e.get(peaks), e.maximum)
-        sums = e.variable(e.const(KEYS, 0.0))
+    # All rows at once, since one row's maxima wait for each other.
+    peaks = [e.variable(e.const(KEYS, HIDDEN)) for _ in rows]
+    with e.loop(open_blocks) as i:
+        for r in rows:
+            e.set(peaks[r], e.maximum(score(r, i), e.get(peaks[r])))
+    with e.loop(num_blocks, open_blocks) as i:
+        for r in rows:
+            e.set(peaks[r], e.maximum(e.b.select(seen(r, i), score(r, i), e.const(KEYS, HIDDEN)), e.get(peaks[r])))
+    for r in rows:
+        peak = e.reduce(e.get(peaks[r]), e.maximum)
+        sums = e.variable(e.zero(KEYS))
         for first, last in ((e.i64(0), open_blocks), (open_blocks, num_blocks)):
             with e.loop(last, first) as i:
-                at = e.at(row, e.times(i, 4 * BLOCK))
-                weight = exp(e.b.fsub(e.load(at, KEYS), e.splat(peak, BLOCK)))
+                weights = exp(e.b.fsub(score(r, i), e.splat(peak, BLOCK)))
                 if first is open_blocks:
-                    weight = e.b.select(seen(i), weight, e.const(KEYS, 0.0))
-                e.set(sums, e.b.fadd(e.get(sums), weight))
-                store_weights(r, i, weight)
+                    weights = e.b.select(seen(r, i), weights, e.zero(KEYS))
+                e.set(sums, e.b.fadd(e.get(sums), weights))
+                store_weights(r, i, weights)
         e.store(peak, e.at(partial, rows_end + 4 * r))
         e.store(e.reduce(e.get(sums), e.b.fadd), e.at(partial, rows_end + 4 * (MAX_ROWS + r)))
 

@@ -30,6 +30,7 @@ from kvledger.model.kernels.emit import F32, I32, Emit, Value, vec
 
 SPAN = 32
 """Head elements summed as one; the last span of a head may be half as long."""
+REGISTER_ROWS = 16
 HEAD_UNIT = 16
 """Head sizes are multiples of it."""
 _PAIR = 4
@@ -50,10 +51,8 @@ def emit_attend(e: Emit, tile: Tile, args: list[Value]) -> None:
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Both products on the tile unit. All rows of the attention tile are the rows of a tile register.
-
-    Registers 0, 1, 4 and 5 have 64 bytes a row and hold queries and sums, 2 and 3 a span of keys, 6 the weights of a
-    block, 7 the values of a block in 16 columns; 6 and 7 also the queries and keys of half a span.
+    """Both products on the tile unit. A tile register holds up to 16 rows; more are two parts, which share every key
+    and value that is read.
     """
 
     e: Emit
@@ -62,61 +61,96 @@ class _Tiles:
     num_blocks: Value
     rows: Value
 
+    @property
+    def num_parts(self) -> int:
+        return 1 if self.tile.rows <= REGISTER_ROWS else 2
+
+    @property
+    def part_rows(self) -> int:
+        return self.tile.rows // self.num_parts
+
     def scores(self, q: Value) -> None:
-        e, dim = self.e, self.tile.shape.head_dim
-        wide, spans = (self.tile.rows, 64), [(at, min(SPAN, dim - at)) for at in range(0, dim, SPAN)]
-        amx.emit_shapes(e, (wide, wide, (16, 64), (16, 64), wide, wide, (self.tile.rows, 32), (BLOCK // 2, 64)))
-        queries = amx.space(e, 2 * self.tile.rows * dim)
-        for r in range(self.tile.rows):
-            for at in range(0, dim, BLOCK):
-                bits = e.bf16_bits(e.load(e.at(q, 4 * (r * dim + at)), KEYS))
-                e.store(e.high_halves(bits), e.at(queries, 2 * (r * dim + at)))
-        resident = len(spans) <= 2
-        for number, (first, _) in enumerate(spans if resident else []):
-            amx.load(e, number, e.at(queries, 2 * first), 2 * dim)
-        # Two blocks at once, so that one's products are made while the other's keys are read; the second may be one
-        # too many.
-        at_once = 2
+        """Registers 0 to 3 hold spans of queries, 4 and 5 sums, 6 and 7 spans of keys."""
+        e, parts = self.e, range(self.num_parts)
+        num_spans = (self.tile.shape.head_dim + SPAN - 1) // SPAN
+        wide, stride = (self.part_rows, 64), 2 * SPAN * num_spans
+        amx.emit_shapes(e, (wide,) * 6 + ((REGISTER_ROWS, 64),) * 2)
+        queries = self._rounded_queries(q, stride)
+        resident = self.num_parts * num_spans <= 4
+
+        def query(part: int, span: int) -> int:
+            register = part * num_spans + span if resident else part
+            amx.load(e, register, e.at(queries, part * self.part_rows * stride, 2 * SPAN * span), stride)
+            return register
+
+        loaded = {(part, span): query(part, span) for part in parts for span in range(num_spans)} if resident else {}
+        # One part leaves room for the sums of two blocks at once, so that one's products are made while the other's
+        # keys are read; the second may be one too many.
+        at_once = 2 // self.num_parts
         with e.loop(e.b.sdiv(e.b.add(self.num_blocks, e.i64(at_once - 1)), e.i64(at_once))) as p:
-            block = e.times(p, at_once)
-            here = [self.blocks.address(e.b.add(block, e.i64(i))) for i in range(at_once)]
+            first = e.times(p, at_once)
+            here = [self.blocks.address(e.b.add(first, e.i64(i))) for i in range(at_once)]
             # Blocks lie scattered, so the processor cannot guess what comes next.
-            ahead = [self.blocks.address(e.b.add(block, e.i64(at_once + i))) for i in range(at_once)]
-            ahead += [e.at(address, self.tile.shape.value_offset(BLOCK)) for address in here]
-            for sums in (4, 5):
-                amx.zero(e, sums)
-            for number, (first, size) in enumerate(spans):
-                whole = size == SPAN
-                if not (whole and resident):
-                    amx.load(e, 0 if whole else 6, e.at(queries, 2 * first), 2 * dim)
-                for i, address in enumerate(here):
-                    keys = 2 + i if whole else 7
-                    amx.load(e, keys, e.at(address, first // 2 * _LINE), _LINE)
-                    amx.multiply_bf16(e, 4 + i, (number if resident else 0) if whole else 6, keys)
-                for line in range(first // 2, (first + size) // 2):
-                    for address in ahead:
-                        e.prefetch(e.at(address, line * _LINE))
-            for i in range(at_once):
-                amx.store(e, 4 + i, e.at(self.rows, e.times(block, _LINE), i * _LINE), row_stride())
+            ahead = [self.blocks.address(e.b.add(first, e.i64(at_once + i))) for i in range(at_once)]
+            ahead += [e.at(block, self.tile.shape.value_offset(BLOCK)) for block in here]
+            for sums in range(at_once * self.num_parts):
+                amx.zero(e, 4 + sums)
+            for span in range(num_spans):
+                keys = [6 + (i if at_once == 2 else span % 2) for i in range(at_once)]
+                for register, block in zip(keys, here, strict=True):
+                    amx.load(e, register, e.at(block, span * SPAN // 2 * _LINE), _LINE)
+                for part in parts:
+                    rows = loaded.get((part, span)) if resident else query(part, span)
+                    for i, register in enumerate(keys):
+                        amx.multiply_bf16(e, 4 + part + i, rows, register)
+                for line in range(span * SPAN // 2, min((span + 1) * SPAN, self.tile.shape.head_dim) // 2):
+                    for block in ahead:
+                        e.prefetch(e.at(block, line * _LINE))
+            for part in parts:
+                for i in range(at_once):
+                    target = e.at(self._part(part), e.times(first, _LINE), i * _LINE)
+                    amx.store(e, 4 + part + i, target, row_stride())
+
+    def _rounded_queries(self, q: Value, stride: int) -> Value:
+        """Rows of bf16, `stride` bytes apart. Behind an odd head come zeros, which meet values instead of keys."""
+        e, dim = self.e, self.tile.shape.head_dim
+        queries = amx.space(e, self.tile.rows * stride)
+        for r in range(self.tile.rows):
+            for at in range(0, stride // 2, BLOCK):
+                numbers = e.load(e.at(q, 4 * (r * dim + at)), KEYS) if at < dim else e.zero(KEYS)
+                e.store(e.bf16(numbers), e.at(queries, r * stride + 2 * at))
+        return queries
 
     def store_weights(self, r: int, block: Value, weights: Value) -> None:
-        halves = self.e.high_halves(self.e.bf16_bits(weights))
-        self.e.store(halves, self.e.at(row_address(self.e, self.rows, r), self.e.times(block, _LINE // 2)))
+        self.e.store(
+            self.e.bf16(weights), self.e.at(row_address(self.e, self.rows, r), self.e.times(block, _LINE // 2))
+        )
 
     def values(self, partial: Value) -> None:
-        e, dim = self.e, self.tile.shape.head_dim
-        for begin in range(0, dim, 4 * BLOCK):
-            columns = list(zip((0, 1, 4, 5), range(begin, min(begin + 4 * BLOCK, dim), BLOCK), strict=False))
-            for sums, _ in columns:
-                amx.zero(e, sums)
-            with e.loop(self.num_blocks) as i:
-                values = e.at(self.blocks.address(i), self.tile.shape.value_offset(BLOCK))
-                amx.load(e, 6, e.at(self.rows, e.times(i, _LINE // 2)), row_stride())
-                for sums, at in columns:
-                    amx.load(e, 7, e.at(values, _PAIR * at), _PAIR * dim)
-                    amx.multiply_bf16(e, sums, 6, 7)
-            for sums, at in columns:
-                amx.store(e, sums, e.at(partial, 4 * at), 4 * dim)
+        """Registers 0 to 3 hold sums, 4 and 5 the weights of a block, 6 and 7 its values in 16 columns."""
+        e, dim, parts = self.e, self.tile.shape.head_dim, range(self.num_parts)
+        amx.emit_shapes(e, ((self.part_rows, 64),) * 4 + ((self.part_rows, 32),) * 2 + ((BLOCK // 2, 64),) * 2)
+        at_once = 4 // self.num_parts
+        for begin in range(0, dim, at_once * BLOCK):
+            columns = list(enumerate(range(begin, min(begin + at_once * BLOCK, dim), BLOCK)))
+            sums = {(part, i): part * at_once + i for part in parts for i, _ in columns}
+            for register in sums.values():
+                amx.zero(e, register)
+            with e.loop(self.num_blocks) as block:
+                values = e.at(self.blocks.address(block), self.tile.shape.value_offset(BLOCK))
+                for part in parts:
+                    amx.load(e, 4 + part, e.at(self._part(part), e.times(block, _LINE // 2)), row_stride())
+                for i, at in columns:
+                    amx.load(e, 6 + i % 2, e.at(values, _PAIR * at), _PAIR * dim)
+                    for part in parts:
+                        amx.multiply_bf16(e, sums[part, i], 4 + part, 6 + i % 2)
+            for part in parts:
+                for i, at in columns:
+                    amx.store(e, sums[part, i], e.at(partial, 4 * (part * self.part_rows * dim + at)), 4 * dim)
+
+    def _part(self, part: int) -> Value:
+        """Where a part's scores, and then its weights, begin."""
+        return row_address(self.e, self.rows, part * self.part_rows)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,15 @@ from kvledger.model.kernels.cpu import Isa
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 F16, F32 = ir.HalfType(), ir.FloatType()
 VOID = ir.VoidType()
+
+
+class _Bfloat(ir.Type):
+    """LLVM's type for bf16, which llvmlite does not have."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+
 Value: TypeAlias = Any
 """An `ir.Value`; llvmlite carries no types."""
 
@@ -139,6 +148,13 @@ class Emit:
         bits = self.b.bitcast(values, words)
         odd = self.b.and_(self.b.lshr(bits, self.const(words, 16)), self.const(words, 1))
         return self.b.and_(self.b.add(self.b.add(bits, odd), self.const(words, 0x7FFF)), self.const(words, -(1 << 16)))
+
+    def bf16(self, values: Value) -> Value:
+        """16 f32 rounded as by `bf16_bits`, as i16; by the one instruction for it where there are tiles."""
+        if self.isa is not Isa.AMX:
+            return self.high_halves(self.bf16_bits(values))
+        rounded = self.call("llvm.x86.avx512bf16.cvtneps2bf16.512", vec(_Bfloat(), 16), [values])
+        return self.b.bitcast(rounded, vec(I16, 16))
 
     def high_halves(self, words: Value) -> Value:
         """The upper 16 bits of every i32."""
