@@ -70,46 +70,35 @@ class _Tiles:
         return self.tile.rows // self.num_parts
 
     def scores(self, q: Value) -> None:
-        """Registers 0 to 3 hold spans of queries, 4 and 5 sums, 6 and 7 spans of keys."""
-        e, parts = self.e, range(self.num_parts)
-        num_spans = (self.tile.shape.head_dim + SPAN - 1) // SPAN
+        """Registers 0 to 3 hold the sums of two blocks, 4 and 5 spans of queries, 6 and 7 spans of their keys."""
+        e, dim, parts, pair = self.e, self.tile.shape.head_dim, range(self.num_parts), range(2)
+        num_spans = (dim + SPAN - 1) // SPAN
         wide, stride = (self.part_rows, 64), 2 * SPAN * num_spans
         amx.emit_shapes(e, (wide,) * 6 + ((REGISTER_ROWS, 64),) * 2)
         queries = self._rounded_queries(q, stride)
-        resident = self.num_parts * num_spans <= 4
-
-        def query(part: int, span: int) -> int:
-            register = part * num_spans + span if resident else part
-            amx.load(e, register, e.at(queries, part * self.part_rows * stride, 2 * SPAN * span), stride)
-            return register
-
-        loaded = {(part, span): query(part, span) for part in parts for span in range(num_spans)} if resident else {}
-        # One part leaves room for the sums of two blocks at once, so that one's products are made while the other's
-        # keys are read; the second may be one too many.
-        at_once = 2 // self.num_parts
-        with e.loop(e.b.sdiv(e.b.add(self.num_blocks, e.i64(at_once - 1)), e.i64(at_once))) as p:
-            first = e.times(p, at_once)
-            here = [self.blocks.address(e.b.add(first, e.i64(i))) for i in range(at_once)]
+        # Two blocks at once, since products of one wait for each other; the second may be one too many.
+        with e.loop(e.b.sdiv(e.at(self.num_blocks, 1), e.i64(2))) as p:
+            first = e.times(p, 2)
+            here = [self.blocks.address(e.at(first, i)) for i in pair]
             # Blocks lie scattered, so the processor cannot guess what comes next.
-            ahead = [self.blocks.address(e.b.add(first, e.i64(at_once + i))) for i in range(at_once)]
+            ahead = [self.blocks.address(e.at(first, 2 + i)) for i in pair]
             ahead += [e.at(block, self.tile.shape.value_offset(BLOCK)) for block in here]
-            for sums in range(at_once * self.num_parts):
-                amx.zero(e, 4 + sums)
+            for sums in range(2 * self.num_parts):
+                amx.zero(e, sums)
             for span in range(num_spans):
-                keys = [6 + (i if at_once == 2 else span % 2) for i in range(at_once)]
-                for register, block in zip(keys, here, strict=True):
-                    amx.load(e, register, e.at(block, span * SPAN // 2 * _LINE), _LINE)
+                for i in pair:
+                    amx.load(e, 6 + i, e.at(here[i], span * SPAN // 2 * _LINE), _LINE)
                 for part in parts:
-                    rows = loaded.get((part, span)) if resident else query(part, span)
-                    for i, register in enumerate(keys):
-                        amx.multiply_bf16(e, 4 + part + i, rows, register)
-                for line in range(span * SPAN // 2, min((span + 1) * SPAN, self.tile.shape.head_dim) // 2):
+                    amx.load(e, 4 + part, e.at(queries, part * self.part_rows * stride, 2 * SPAN * span), stride)
+                    for i in pair:
+                        amx.multiply_bf16(e, 2 * part + i, 4 + part, 6 + i)
+                for line in range(span * SPAN // 2, min((span + 1) * SPAN, dim) // 2):
                     for block in ahead:
                         e.prefetch(e.at(block, line * _LINE))
             for part in parts:
-                for i in range(at_once):
+                for i in pair:
                     target = e.at(self._part(part), e.times(first, _LINE), i * _LINE)
-                    amx.store(e, 4 + part + i, target, row_stride())
+                    amx.store(e, 2 * part + i, target, row_stride())
 
     def _rounded_queries(self, q: Value, stride: int) -> Value:
         """Rows of bf16, `stride` bytes apart. Behind an odd head come zeros, which meet values instead of keys."""
